@@ -91,7 +91,9 @@ class Timing:
     decode_ns: int
     """All chained decode steps; 0 when there were none."""
     tokens: Array
-    """int64, shape (batch, 1 + steps): the greedy tokens. Empty for a module."""
+    """int64, shape (batch, 1 + steps): the greedy tokens. Shape (0, 0) for a module."""
+    outputs: tuple[Array, ...] = ()
+    """A module's output tensors; empty for a causal LM."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,167 @@
+"""Drives a causal LM: real prefill and chained decode steps over its own KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from strop.core import BASELINE_ID, Tier
+from strop.engine.contract import Array, Batch
+from strop.engine.torch.versions import Context, Versions, build, cache_name
+from strop.engine.torch.weights import digest
+
+__all__ = ["CausalLM"]
+
+
+class CausalLM:
+    """Satisfies `strop.engine.driver.Driver` for models with transformers' causal LM interface.
+
+    The KV cache is opaque here: it is whatever the active forward returned, so a version may
+    bring its own. Requests of different lengths are padded on the left, as `generate` does.
+    """
+
+    def __init__(self, models: Mapping[Tier, nn.Module], context: Context) -> None:
+        self.versions = {tier: Versions(model) for tier, model in models.items()}
+        self.context = context
+        self.cache_name = cache_name(models[Tier.SLOW])
+        self.active = self.versions[Tier.SLOW]
+        self.last: list[torch.Tensor] = []
+        torch.set_num_threads(context.threads)
+
+    def load(self, folder: Path, version: str, tier: Tier, any_precision: bool) -> int:
+        """See `Driver.load`."""
+        self.activate(BASELINE_ID, tier)
+        context = Context(
+            tier=tier,
+            device=self.context.device,
+            dtype=self.context.dtype,
+            threads=self.context.threads,
+            max_context=self.context.max_context,
+            precision="any" if any_precision else "same",
+            cache_name=self.cache_name,
+        )
+        before = _private_bytes()
+        name = f"{version[:16]}_{tier.value}"
+        self.active.loaded[version] = build(self.active.model, folder, name, context)
+        return max(0, _private_bytes() - before)
+
+    def activate(self, version: str, tier: Tier) -> None:
+        """See `Driver.activate`."""
+        self.active = self.versions[tier]
+        threads = self.active.activate(version).threads
+        torch.set_num_threads(threads or self.context.threads)
+
+    def drop(self) -> None:
+        """See `Driver.drop`."""
+        for versions in self.versions.values():
+            versions.drop()
+        self.last.clear()
+        self.activate(BASELINE_ID, Tier.SLOW)
+
+    def weights_digest(self) -> str:
+        """See `Driver.weights_digest`."""
+        return digest(self.versions[Tier.SLOW].model)
+
+    def begin(self, batch: Batch) -> None:
+        """See `Driver.begin`."""
+        self.state = _State(batch.prompts, self.context.device)
+
+    @torch.inference_mode()
+    def prefill(self) -> list[Array]:
+        """See `Driver.prefill`."""
+        logits = self._step(self.state, self.state.prompt, keep=1)
+        self.state.next = logits[:, -1].argmax(-1, keepdim=True)
+        return [self.state.next.numpy(force=True)]
+
+    @torch.inference_mode()
+    def decode(self, steps: int) -> list[Array]:
+        """See `Driver.decode`."""
+        tokens = []
+        for _ in range(steps):
+            logits = self._step(self.state, self.state.next, keep=1)
+            self.state.next = logits[:, -1].argmax(-1, keepdim=True)
+            tokens.append(self.state.next)
+        return [torch.cat(tokens, dim=1).numpy(force=True)]
+
+    @torch.inference_mode()
+    def score(self, batch: Batch, whole: bool) -> list[Array]:
+        """See `Driver.score`."""
+        forced = batch.forced or ((),) * len(batch.prompts)
+        if whole:
+            joined = tuple(p + f for p, f in zip(batch.prompts, forced, strict=True))
+            state = _State(joined, self.context.device)
+            parts = [self._step(state, state.prompt, keep=0)]
+        else:
+            state = _State(batch.prompts, self.context.device)
+            parts = [self._step(state, state.prompt, keep=0)]
+            for column in zip(*forced, strict=True):
+                token = torch.tensor(column, device=self.context.device)[:, None]
+                parts.append(self._step(state, token, keep=1))
+        self.last = parts
+        return self._rows(batch, forced, parts)
+
+    def reread(self) -> list[Array]:
+        """See `Driver.reread`."""
+        return self._rows(self.state_batch, self.state_forced, self.last)
+
+    def _rows(
+        self, batch: Batch, forced: tuple[tuple[int, ...], ...], parts: list[torch.Tensor]
+    ) -> list[Array]:
+        """Cut the padding off: per request, logits of (len(prompt) + len(forced), vocab)."""
+        self.state_batch, self.state_forced = batch, forced
+        logits = torch.cat([part.float() if part.dtype == torch.bfloat16 else part for part in parts], dim=1)
+        total = logits.shape[1]
+        lengths = [len(p) + len(f) for p, f in zip(batch.prompts, forced, strict=True)]
+        return [logits[i, total - n :].numpy(force=True) for i, n in enumerate(lengths)]
+
+    def _step(self, state: _State, tokens: torch.Tensor, keep: int) -> torch.Tensor:
+        """Run the active forward on (batch, n) tokens; return its logits."""
+        arguments: dict[str, Any] = state.advance(tokens.shape[1])
+        out = self.active.model(
+            input_ids=tokens,
+            use_cache=True,
+            logits_to_keep=keep,
+            **{self.cache_name: state.cache},
+            **arguments,
+        )
+        state.cache = out[self.cache_name]
+        logits: torch.Tensor = out.logits
+        return logits
+
+
+class _State:
+    """One batch on its way: padded prompt, mask where lengths differ, KV cache, next token."""
+
+    def __init__(self, prompts: tuple[tuple[int, ...], ...], device: str) -> None:
+        longest = max(map(len, prompts))
+        self.device = device
+        self.ragged = any(len(prompt) != longest for prompt in prompts)
+        padded = [(0,) * (longest - len(prompt)) + prompt for prompt in prompts]
+        self.prompt = torch.tensor(padded, device=device)
+        self.pad = torch.tensor([longest - len(prompt) for prompt in prompts], device=device)
+        self.length = 0
+        self.cache: Any = None
+        self.next = self.prompt[:, -1:]
+
+    def advance(self, count: int) -> dict[str, torch.Tensor]:
+        """Count `count` more tokens in; return mask and positions where padding needs them."""
+        start, self.length = self.length, self.length + count
+        if not self.ragged:
+            return {}
+        columns = torch.arange(self.length, device=self.device)[None]
+        mask = (columns >= self.pad[:, None]).long()
+        positions = (columns[:, start:] - self.pad[:, None]).clamp_min(0)
+        return {"attention_mask": mask, "position_ids": positions}
+
+
+def _private_bytes() -> int:
+    """Private memory of this process: what repacked weights add to, and shared ones do not."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        fields = statm.read().split()
+    return (int(fields[1]) - int(fields[2])) * 4096
+
+

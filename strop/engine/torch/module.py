@@ -1,0 +1,86 @@
+"""Drives any other `nn.Module`: one call is one step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from strop.core import BASELINE_ID, Fault, Reason, Tier
+from strop.engine.contract import Array, Batch
+from strop.engine.torch.versions import Context, Versions, build
+from strop.engine.torch.weights import digest
+
+__all__ = ["Module"]
+
+
+class Module:
+    """Satisfies `strop.engine.driver.Driver`; both tiers run the whole module."""
+
+    def __init__(self, model: nn.Module, context: Context) -> None:
+        self.versions = Versions(model)
+        self.context = context
+        self.inputs: list[torch.Tensor] = []
+        self.outputs: list[torch.Tensor] = []
+        torch.set_num_threads(context.threads)
+
+    def load(self, folder: Path, version: str, tier: Tier, any_precision: bool) -> int:
+        """See `Driver.load`."""
+        self.versions.activate(BASELINE_ID)
+        name = f"{version[:16]}_{tier.value}"
+        self.versions.loaded[version] = build(self.versions.model, folder, name, self.context)
+        return 0
+
+    def activate(self, version: str, tier: Tier) -> None:
+        """See `Driver.activate`."""
+        threads = self.versions.activate(version).threads
+        torch.set_num_threads(threads or self.context.threads)
+
+    def drop(self) -> None:
+        """See `Driver.drop`."""
+        self.versions.drop()
+        self.inputs, self.outputs = [], []
+        torch.set_num_threads(self.context.threads)
+
+    def weights_digest(self) -> str:
+        """See `Driver.weights_digest`."""
+        return digest(self.versions.model)
+
+    def begin(self, batch: Batch) -> None:
+        """See `Driver.begin`."""
+        self.inputs = [torch.from_numpy(array.copy()) for array in batch.inputs]
+
+    @torch.inference_mode()
+    def prefill(self) -> list[Array]:
+        """See `Driver.prefill`."""
+        self.outputs = _flat(self.versions.model(*self.inputs))
+        return [output.numpy(force=True) for output in self.outputs]
+
+    def decode(self, steps: int) -> list[Array]:
+        """A module has no decode phase."""
+        raise Fault(Reason.SHAPE, "a module has no decode steps")
+
+    def score(self, batch: Batch, whole: bool) -> list[Array]:
+        """See `Driver.score`."""
+        self.begin(batch)
+        if whole:
+            double = torch.float64
+            self.inputs = [t.to(double) if t.is_floating_point() else t for t in self.inputs]
+        return self.prefill()
+
+    def reread(self) -> list[Array]:
+        """See `Driver.reread`."""
+        return [tensor.numpy(force=True) for tensor in (*self.outputs, *self.inputs)]
+
+
+def _flat(result: Any) -> list[torch.Tensor]:
+    """Return the tensors of a module's result, in a stable order."""
+    if isinstance(result, torch.Tensor):
+        return [result]
+    if isinstance(result, dict):
+        return [tensor for key in sorted(result) for tensor in _flat(result[key])]
+    if isinstance(result, (tuple, list)):
+        return [tensor for part in result for tensor in _flat(part)]
+    raise Fault(Reason.SHAPE, f"a module must return tensors, not {type(result).__name__}")

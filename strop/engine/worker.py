@@ -1,0 +1,122 @@
+"""The worker process: serves one channel, runs the candidate's code, and may die at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+from strop.core import Fault, Reason
+from strop.engine import jail, wire
+from strop.engine.driver import Driver, Holder
+
+__all__ = ["run"]
+
+
+def run(holder: Holder, sock: socket.socket, folder: Path, role: str, private: bool) -> NoReturn:
+    """Enter the jail, say which layers hold, and serve until the other end closes."""
+    jail.die_with_parent()
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _redirect_output(folder)
+    held = jail.enter()
+    jail.die_with_parent()  # a change of uid clears it
+    channel = wire.Channel(sock)
+    server = _Server(holder.driver(role, private), folder)
+    channel.send(wire.Done(os.getpid(), ",".join(held)))
+    code = 1
+    try:
+        server.serve(channel)
+    except (wire.Closed, wire.Deadline):
+        code = 0
+    finally:
+        # No interpreter shutdown: a candidate's threads and exit handlers must not run.
+        os._exit(code)
+
+
+def _redirect_output(folder: Path) -> None:
+    log = os.open(folder / "output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.close(log)
+
+
+class _Server:
+    def __init__(self, driver: Driver, folder: Path) -> None:
+        self.driver = driver
+        self.folder = folder
+
+    def serve(self, channel: wire.Channel) -> None:
+        while True:
+            request, _ = channel.request()
+            try:
+                reply = self.answer(request)
+            except Fault as fault:
+                reply = wire.Failed(fault.detail, fault.reason)
+            except BaseException as error:
+                reply = _explain(request, error)
+            channel.send(reply)
+
+    def answer(self, request: Any) -> wire.Reply:
+        driver = self.driver
+        match request:
+            case wire.Load():
+                return wire.Done(self._load(request))
+            case wire.Activate():
+                driver.activate(request.version, request.tier)
+                return wire.Done()
+            case wire.Begin():
+                driver.begin(wire.from_wire(request.batch))
+                return wire.Done()
+            case wire.Prefill():
+                return _arrays(driver.prefill())
+            case wire.Decode():
+                return _arrays(driver.decode(request.steps))
+            case wire.Score():
+                return _arrays(driver.score(wire.from_wire(request.batch), request.whole))
+            case wire.Reread():
+                return _arrays(driver.reread())
+            case wire.Drop():
+                driver.drop()
+                return wire.Done()
+            case wire.Digest():
+                return wire.Done(text=driver.weights_digest())
+        raise TypeError(f"a worker does not answer {type(request).__name__}")
+
+    def _load(self, request: wire.Load) -> int:
+        folder = self.folder / f"{request.version[:16]}-{request.tier.value}"
+        for name, text in request.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return self.driver.load(folder, request.version, request.tier, request.precision)
+
+
+def _arrays(arrays: list[Any]) -> wire.Arrays:
+    return wire.Arrays(tuple(map(wire.pack, arrays)))
+
+
+def _explain(request: Any, error: BaseException) -> wire.Failed:
+    """Name the fault: out of memory, a build that failed, or a step that raised."""
+    traceback.print_exception(error)
+    text = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
+    if isinstance(error, MemoryError) or "allocate memory" in str(error).lower():
+        return wire.Failed(text, Reason.OOM)
+    if isinstance(request, wire.Load):
+        return wire.Failed(text + _place(error), Reason.LOAD_ERROR)
+    return wire.Failed(text + _place(error), Reason.CRASHED)
+
+
+def _place(error: BaseException) -> str:
+    """Say which line of the candidate raised, when one did."""
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
+        if "/candidates/" in frame.filename:
+            return f" ({Path(frame.filename).name}, line {frame.lineno})"
+    return ""
+
+
