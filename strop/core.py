@@ -20,16 +20,20 @@ __all__ = [
     "Fault",
     "Fingerprint",
     "Guards",
+    "Inconclusive",
     "Interval",
     "Measurement",
     "Pair",
+    "Param",
     "Phase",
+    "Proposal",
     "Reason",
     "Status",
     "StropError",
     "Target",
     "Tier",
     "TokenSource",
+    "Trial",
     "Verdict",
     "Version",
     "Workload",
@@ -107,6 +111,10 @@ class Fault(Exception):
         super().__init__(f"{reason.value}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class Inconclusive(Exception):
+    """Neither passed nor failed: noise, too few pairs, or not worth the time. Says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +199,11 @@ class Guards:
     device: str
     dtype: str
     max_batch: int
+    """Largest batch that was verified; 0 for a module."""
     max_context: int
+    """Longest prompt and output together that were verified, in tokens; 0 for a module."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Exact input shapes of a module; empty for a causal LM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +306,32 @@ class Verdict:
             raise ValueError("a passed verdict carries its slow-tier measurement")
         if self.status is Status.PASSED and not all(check.passed for check in self.checks):
             raise ValueError("a passed verdict has no failed check")
+
+
+Param = str | int | float | bool
+"""One choice of a search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A candidate that a search put forward; recorded before it is judged."""
+
+    number: int
+    """Counts from 0 within the run."""
+    search: str
+    """Which search: "rewrites", "flags", or the name of an agent."""
+    candidate: str
+    params: Mapping[str, Param]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A proposal and its verdict."""
+
+    proposal: Proposal
+    verdict: Verdict
+    spent_s: float
+    """Seconds that this search had spent when the verdict fell, this trial's included."""
 
 
 @dataclass(frozen=True, slots=True)

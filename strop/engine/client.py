@@ -125,7 +125,8 @@ class ProcessEngine:
             return
         self._ask(Role.ACTIVE, wire.Drop())
         self._active = (BASELINE_ID, Tier.SLOW)
-        if self._probe(Role.ACTIVE) != self._probes[Role.ACTIVE]:
+        known = self._probes.get(Role.ACTIVE)  # none: this worker is new and ran no candidate
+        if known is not None and self._probe(Role.ACTIVE) != known:
             self.replace(Role.ACTIVE)
             raise Fault(Reason.MUTATED_INPUT, "after restoring, the baseline's bits were others")
 

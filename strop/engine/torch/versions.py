@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-import importlib.util
 import inspect
-import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ import torch
 from torch import nn
 
 from strop.core import BASELINE_ID, Fault, Reason, Tier
+from strop.engine.candidate_package import import_forward
 
 __all__ = ["Context", "Version", "Versions", "build", "cache_name"]
 
@@ -55,19 +54,8 @@ def build(model: nn.Module, folder: Path, name: str, ctx: Context) -> Version:
     """
     manifest = tomllib.loads((folder / "manifest.toml").read_text(encoding="utf-8"))
     with torch.no_grad():
-        forwards = _import(folder, name).build(model, ctx)
+        forwards = import_forward(folder, f"strop_candidate_{name}").build(model, ctx)
     return Version(tuple(_resolve(model, forwards)), int(manifest.get("threads", 0)))
-
-
-def _import(folder: Path, name: str) -> Any:
-    """Import `folder` as a package, so that candidates may import their own files relatively."""
-    package = f"strop_candidate_{name}"
-    spec = importlib.util.spec_from_loader(package, None, is_package=True)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    module.__path__ = [str(folder)]
-    sys.modules[package] = module
-    return importlib.import_module(f"{package}.forward")
 
 
 def _resolve(model: nn.Module, forwards: Any) -> list[tuple[nn.Module, Callable[..., Any]]]:

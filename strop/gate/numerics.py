@@ -1,0 +1,233 @@
+"""Whether a candidate's outputs are as good as the baseline's. Pure arithmetic on output bytes.
+
+R is the reference (float64 where the model is small), B the baseline, C the candidate;
+e(X) = ||X - R|| / ||R|| per row of logits. Every budget is measured against R, never against the
+version before, so that errors cannot ratchet. Thresholds are a policy with a version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from strop.core import Check, Fault, Reason
+
+__all__ = ["POLICY", "Evidence", "NumericsPolicy", "bit_exact", "judge", "judge_precision", "observe"]
+
+_SLAB = 64
+"""Rows handled at once: keeps the float64 copies of a large vocabulary small."""
+
+Floats = npt.NDArray[np.float64]
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class NumericsPolicy:
+    """Thresholds of the tolerance policy; see docs/decisions/0004-numerics.md."""
+
+    version: str = "1"
+    median_ratio: float = 1.25
+    """Largest median e(C) over median e(B)."""
+    tail_ratio: float = 1.5
+    """Largest p99.9 of e(C) over p99.9 of e(B)."""
+    kl_ratio: float = 1.5625
+    """Largest mean KL(R||C) over mean KL(R||B), beyond 3 standard errors: the square of
+    `median_ratio`, because KL grows with the square of the error."""
+    perplexity: float = 0.001
+    """Largest relative change of perplexity on the same text, either way."""
+    quality_perplexity: float = 0.005
+    """The same for a change of precision that the deployment opted in to."""
+    quality_agreement: float = 0.97
+    """Least share of greedy tokens that such a change may keep."""
+
+
+POLICY = NumericsPolicy()
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What the rows seen so far say; one entry a row (a teacher-forced position)."""
+
+    error_b: list[Floats] = field(default_factory=list)
+    error_c: list[Floats] = field(default_factory=list)
+    kl_b: list[Floats] = field(default_factory=list)
+    kl_c: list[Floats] = field(default_factory=list)
+    margin: list[Floats] = field(default_factory=list)
+    """R's top-1 logit minus its top-2."""
+    noise: list[Floats] = field(default_factory=list)
+    """Largest |B - R| of the row."""
+    agrees: list[npt.NDArray[np.bool_]] = field(default_factory=list)
+    nll_b: list[Floats] = field(default_factory=list)
+    nll_c: list[Floats] = field(default_factory=list)
+
+    @property
+    def positions(self) -> int:
+        """Rows seen."""
+        return sum(map(len, self.error_b))
+
+    def joined(self, name: str) -> Floats:
+        """Return one quantity over all rows."""
+        parts = getattr(self, name)
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def observe(
+    evidence: Evidence, reference: Array, baseline: Array, candidate: Array, targets: Sequence[int] = ()
+) -> None:
+    """Add rows of logits, each (rows, vocab), in any float dtype; all math is float64.
+
+    Args:
+        evidence: grows in place.
+        reference: R.
+        baseline: B, from a process that never ran a candidate.
+        candidate: C.
+        targets: the real next tokens of the first len(targets) rows, for perplexity.
+
+    Raises:
+        Fault: nonfinite or shape.
+    """
+    if candidate.shape != baseline.shape:
+        raise Fault(Reason.SHAPE, f"outputs of shape {candidate.shape}, not {baseline.shape}")
+    if not np.isfinite(candidate).all():
+        bad = int((~np.isfinite(candidate)).any(-1).sum())
+        raise Fault(Reason.NONFINITE, f"{bad} of {len(candidate)} rows hold NaN or infinity")
+    slabs = [slice(start, start + _SLAB) for start in range(0, len(candidate), _SLAB)]
+    with ThreadPoolExecutor() as pool:
+        parts = list(pool.map(lambda rows: _rows(reference, baseline, candidate, targets, rows), slabs))
+    for part in parts:
+        for name, values in part.items():
+            getattr(evidence, name).append(values)
+
+
+def _rows(
+    reference: Array, baseline: Array, candidate: Array, targets: Sequence[int], rows: slice
+) -> dict[str, Array]:
+    """Return every quantity of `Evidence` for some of the rows."""
+    r, b, c = (x[rows].astype(np.float64) for x in (reference, baseline, candidate))
+    norm = np.linalg.norm(r, axis=-1) + np.finfo(np.float64).tiny
+    top = np.partition(r, -2, axis=-1)[:, -2:]
+    log_r, log_b, log_c = map(_log_softmax, (r, b, c))
+    p = np.exp(log_r)
+    said = list(targets[rows])
+    index = np.arange(len(said))
+    return {
+        "error_b": np.linalg.norm(b - r, axis=-1) / norm,
+        "error_c": np.linalg.norm(c - r, axis=-1) / norm,
+        "noise": np.abs(b - r).max(-1),
+        "margin": top[:, 1] - top[:, 0],
+        "agrees": c.argmax(-1) == r.argmax(-1),
+        "kl_b": (p * (log_r - log_b)).sum(-1),
+        "kl_c": (p * (log_r - log_c)).sum(-1),
+        "nll_b": -log_b[index, said],
+        "nll_c": -log_c[index, said],
+    }
+
+
+def _log_softmax(x: Floats) -> Floats:
+    shifted = x - x.max(-1, keepdims=True)
+    result: Floats = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return result
+
+
+def judge(evidence: Evidence, policy: NumericsPolicy = POLICY) -> list[Check]:
+    """Judge a candidate that declares the same precision.
+
+    Raises:
+        Fault: numerics, naming the first test that failed and what it measured.
+    """
+    checks = [
+        _errors(evidence, policy),
+        _divergence(evidence, policy),
+        _greedy(evidence),
+        _perplexity(evidence, policy.perplexity),
+    ]
+    return _all_passed(checks, Reason.NUMERICS)
+
+
+def judge_precision(evidence: Evidence, policy: NumericsPolicy = POLICY) -> list[Check]:
+    """Judge a candidate that changes the precision and was allowed to.
+
+    Raises:
+        Fault: quality.
+    """
+    agrees = evidence.joined("agrees")
+    share = float(agrees.mean()) if agrees.size else 0.0
+    agreement = Check("greedy", share >= policy.quality_agreement, f"{share:.2%} greedy tokens kept")
+    checks = [agreement, _perplexity(evidence, policy.quality_perplexity)]
+    return _all_passed(checks, Reason.QUALITY)
+
+
+def bit_exact(baseline: Iterable[Array], again: Iterable[Array], candidate: Iterable[Array]) -> Check:
+    """Demand the baseline's very bits, or its own noise where it does not repeat itself.
+
+    Raises:
+        Fault: numerics.
+    """
+    unequal, noise, worst = 0, 0.0, 0.0
+    for b, b2, c in zip(baseline, again, candidate, strict=True):
+        if b.shape != c.shape or b.dtype != c.dtype:
+            raise Fault(Reason.SHAPE, f"{c.dtype}{c.shape} where {b.dtype}{b.shape} was expected")
+        unequal += int(np.count_nonzero(_bits(b) != _bits(c)))
+        noise = max(noise, _distance(b, b2))
+        worst = max(worst, _distance(b, c))
+    if noise == 0.0:
+        check = Check("bit_exact", unequal == 0, f"{unequal} bytes differ from the baseline's")
+    else:
+        text = f"baseline is not deterministic: its noise is {noise:.3g}, the candidate's {worst:.3g}"
+        check = Check("bit_exact", worst <= noise, text)
+    return _all_passed([check], Reason.NUMERICS)[0]
+
+
+def _bits(array: Array) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(np.ascontiguousarray(array).tobytes(), dtype=np.uint8)
+
+
+def _distance(a: Array, b: Array) -> float:
+    if not a.size or (_bits(a) == _bits(b)).all():
+        return 0.0
+    return float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
+
+
+def _errors(evidence: Evidence, policy: NumericsPolicy) -> Check:
+    b, c = evidence.joined("error_b"), evidence.joined("error_c")
+    # A baseline that hits the reference exactly still has its dtype's rounding as a budget.
+    least = float(np.finfo(np.float32).eps) / 4
+    median = float(np.median(c)) / max(float(np.median(b)), least)
+    tail = float(np.quantile(c, 0.999)) / max(float(np.quantile(b, 0.999)), least)
+    passed = median <= policy.median_ratio and tail <= policy.tail_ratio
+    text = f"e(C)/e(B): median {median:.2f} of {policy.median_ratio}, p99.9 {tail:.2f} of {policy.tail_ratio}"
+    return Check("error", passed, f"{text}, {len(b)} positions")
+
+
+def _divergence(evidence: Evidence, policy: NumericsPolicy) -> Check:
+    b, c = evidence.joined("kl_b"), evidence.joined("kl_c")
+    bound = policy.kl_ratio * b.mean() + 3 * (c - policy.kl_ratio * b).std() / np.sqrt(len(b))
+    # Below this a mean KL is float64 rounding, not a difference between distributions.
+    passed = bool(c.mean() <= max(bound, 1e-12))
+    return Check("divergence", passed, f"mean KL(R||C) {c.mean():.3g}, KL(R||B) {b.mean():.3g} nats")
+
+
+def _greedy(evidence: Evidence) -> Check:
+    sure = evidence.joined("margin") > 2 * evidence.joined("noise").max(initial=0.0)
+    agrees = evidence.joined("agrees").astype(bool)
+    wrong = int((sure & ~agrees).sum())
+    return Check("greedy", wrong == 0, f"{wrong} of {int(sure.sum())} sure greedy tokens differ")
+
+
+def _perplexity(evidence: Evidence, limit: float) -> Check:
+    b, c = evidence.joined("nll_b"), evidence.joined("nll_c")
+    if not b.size:
+        return Check("perplexity", True, "no text to score")
+    change = float(np.expm1(c.mean() - b.mean()))
+    return Check("perplexity", abs(change) <= limit, f"{change:+.4%} on {b.size} tokens of real text")
+
+
+def _all_passed(checks: list[Check], reason: Reason) -> list[Check]:
+    for check in checks:
+        if not check.passed:
+            raise Fault(reason, f"{check.name}: {check.measured}")
+    return checks

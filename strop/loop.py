@@ -1,0 +1,319 @@
+"""THE LOOP: observe -> plan -> propose -> measure -> gate -> ship. The only file that knows the order."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import random
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from strop import stats
+from strop.core import (
+    Candidate,
+    Check,
+    EngineGone,
+    Fault,
+    Inconclusive,
+    Measurement,
+    Pair,
+    Param,
+    Phase,
+    Proposal,
+    Reason,
+    Status,
+    Tier,
+    Trial,
+    Verdict,
+    Version,
+)
+from strop.engine.contract import Kind
+from strop.gate import admit, physics, speed, tokens
+from strop.gate.exam import Exam, noise, sit
+from strop.journal import Journal
+from strop.measure import pairing
+from strop.measure.step import Bench, Timed
+from strop.run import Outcome, Run
+from strop.ship.registry import Registry
+from strop.turn import Turn
+
+__all__ = ["Judge", "Listener", "Searcher", "confirm", "optimize", "search", "ship"]
+
+_PROMISING = 0.97
+"""A candidate goes on to the slow tier when its fast ratio is this share of the best one yet."""
+
+
+class Searcher(Protocol):
+    """Any agent: asked for candidates, told what became of them."""
+
+    name: str
+
+    def ask(self) -> tuple[dict[str, Param], Candidate] | None:
+        """Return the next candidate and the choices behind it; None when there is none left."""
+
+    def tell(self, params: dict[str, Param], verdict: Verdict) -> None:
+        """Take in a verdict."""
+
+
+class Listener(Protocol):
+    """Sees the loop at work; draws progress, or nothing."""
+
+    def stage(self, name: str, detail: str = "") -> None:
+        """A stage of the loop begins."""
+
+    def proposed(self, proposal: Proposal) -> None:
+        """A candidate is about to be judged."""
+
+    def tier(self, tier: Tier, rounds: int, of: int) -> None:
+        """So many rounds of pairs are done."""
+
+    def judged(self, trial: Trial) -> None:
+        """A verdict was recorded."""
+
+
+def optimize(turn: Turn, journal: Journal, searchers: list[Searcher], listen: Listener) -> Outcome:
+    """Take one turn of the loop and return how it ended. Safe to kill and call again."""
+    run = turn.open_run(journal)
+    judge = Judge(turn, listen)
+    for searcher in searchers:
+        search(turn, run, searcher, judge, listen)
+    winner = confirm(turn, run, judge, listen)
+    return ship(turn, run, winner, listen)
+
+
+def search(turn: Turn, run: Run, searcher: Searcher, judge: Judge, listen: Listener) -> None:
+    """Propose and judge until the searcher's budget is spent."""
+    listen.stage("search", searcher.name)
+    budget_s = turn.budget_s(searcher.name)
+    for trial in run.trials(searcher.name):
+        searcher.tell(dict(trial.proposal.params), trial.verdict)
+        judge.learn(trial.verdict)
+    while run.spent_s(searcher.name) < budget_s and not turn.out_of_trials(run, searcher.name):
+        proposal = run.pending(searcher.name) or _propose(run, searcher)
+        if proposal is None:
+            break
+        listen.proposed(proposal)
+        verdict = judge(run.journal.get_candidate(proposal.candidate))
+        trial = Trial(proposal, verdict, run.spent_s(searcher.name) + verdict.seconds)
+        run.judged(trial)
+        searcher.tell(dict(proposal.params), verdict)
+        listen.judged(trial)
+
+
+def _propose(run: Run, searcher: Searcher) -> Proposal | None:
+    """Ask for a candidate that this run has not judged yet, and record it before it runs."""
+    judged = {trial.proposal.candidate: trial.verdict for trial in run.trials()}
+    for _ in range(100):
+        asked = searcher.ask()
+        if asked is None:
+            return None
+        params, candidate = asked
+        if candidate.id not in judged:
+            run.journal.put_candidate(candidate)
+            proposal = Proposal(run.proposals(), searcher.name, candidate.id, params)
+            run.propose(proposal)
+            return proposal
+        searcher.tell(params, judged[candidate.id])
+    return None
+
+
+@dataclass(slots=True)
+class Judge:
+    """Judges one candidate: cheapest check first, and the first no ends it."""
+
+    turn: Turn
+    listen: Listener
+    best_fast: float = 0.0
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    """Lives only here; every seed follows from it and the candidate's hash."""
+
+    def __call__(self, candidate: Candidate) -> Verdict:
+        """Return the verdict. Never raises for anything the candidate does."""
+        started, record = time.monotonic(), _Record(candidate.id)
+        try:
+            self._judge(candidate, record)
+            verdict = record.verdict(Status.PASSED)
+        except Fault as fault:
+            verdict = record.verdict(Status.FAILED, fault.reason, fault.detail)
+        except Inconclusive as unsure:
+            verdict = record.verdict(Status.INCONCLUSIVE, None, str(unsure))
+        finally:
+            self._clean_up()
+        self.learn(verdict)
+        return replace(verdict, jail=self.turn.jail, seconds=time.monotonic() - started)
+
+    def _judge(self, candidate: Candidate, record: _Record) -> None:
+        policy = self.turn.deployment.policy
+        record.add(*admit.admit(candidate, policy.allow_precision_change))
+        # Fast tier: the first K layers.
+        self._load(candidate, Tier.FAST, record)
+        record.add(*sit(self.turn.exam(Tier.FAST, candidate), candidate.id))
+        record.fast = self.race(candidate, Tier.FAST, policy.pairs_fast)[0]
+        self._demand_promising(record.fast)
+        # Slow tier: all layers, the whole workload.
+        self._load(candidate, Tier.SLOW, record)
+        exam = self.turn.exam(Tier.SLOW, candidate)
+        record.add(*sit(exam, candidate.id))
+        record.slow, runs = self.race(candidate, Tier.SLOW, policy.pairs_slow)
+        record.add(physics.possible(_step_ms(runs), self.turn.floor_ms[Tier.SLOW]))
+        record.add(self.rescore(candidate, exam, runs))
+        self._restore(record)
+
+    def race(
+        self, candidate: Candidate, tier: Tier, rounds: int, *, held_out: bool = False
+    ) -> tuple[Measurement, list[Timed]]:
+        """Time interleaved pairs until the evidence is in.
+
+        Raises:
+            Fault: not_faster, or whatever the candidate does.
+            Inconclusive: the rounds are used up and nothing is certain.
+        """
+        turn, rng = self.turn, self.rng(candidate, tier, held_out)
+        workload = turn.tier_workload(tier)
+        steps = turn.deployment.policy.decode_steps
+        bench = Bench(turn.engine, tier, turn.draw(held_out), steps)
+        bench.warm_up(candidate.id, workload.clusters, rng)
+        runs: list[Timed] = []
+        for count, slots in enumerate(pairing.rounds(workload, rounds, rng), 1):
+            runs += [bench.run(candidate.id, workload.cluster(slot.cluster), slot) for slot in slots]
+            self.listen.tier(tier, count, rounds)
+            if not held_out and not speed.keep_going(_pairs(runs), workload, turn.deployment.policy):
+                break
+        return turn.measurement(tier, workload, bench, runs), runs
+
+    def rescore(self, candidate: Candidate, exam: Exam, runs: list[Timed]) -> Check:
+        """Score the tokens of timed runs again, in a process that never ran a candidate."""
+        if self.turn.description.kind is Kind.MODULE:
+            return Check("timed_outputs", True, "outputs of the exam are the timed call's")
+        rng = self.rng(candidate, Tier.SLOW, True)
+        timed = [(run.batch, run.baseline_tokens, run.candidate_tokens) for run in runs]
+        return tokens.rescore(self.turn.engine, Tier.SLOW, timed, noise(exam), rng)
+
+    def rng(self, candidate: Candidate, tier: Tier, held_out: bool) -> random.Random:
+        """Seeds that no candidate can foresee: HMAC of its frozen hash under the judge's secret."""
+        message = f"{candidate.id} {tier.value} {held_out}".encode()
+        return random.Random(hmac.new(self.secret, message, hashlib.sha256).digest())
+
+    def learn(self, verdict: Verdict) -> None:
+        """Keep the best fast ratio of a candidate that was not refused."""
+        if verdict.fast and verdict.status is not Status.FAILED:
+            self.best_fast = max(self.best_fast, verdict.fast.overall.ratio)
+
+    def _load(self, candidate: Candidate, tier: Tier, record: _Record) -> None:
+        loaded = self.turn.engine.load(candidate, tier)
+        text = f"built in {loaded.build_ms:.0f} ms, {loaded.extra_bytes / 1e6:.0f} MB more memory"
+        record.add(Check(f"load_{tier.value}", True, text))
+
+    def _demand_promising(self, fast: Measurement) -> None:
+        if fast.overall.ratio < _PROMISING * self.best_fast:
+            raise Inconclusive(
+                f"{fast.overall.ratio:.2f}x on the fast tier, the best is {self.best_fast:.2f}x: "
+                "not measured on the slow tier"
+            )
+
+    def _restore(self, record: _Record) -> None:
+        self.turn.engine.restore()
+        record.add(Check("restore", True, "the baseline's outputs have the bits they had before"))
+
+    def _clean_up(self) -> None:
+        """Leave the engine as it was, whatever happened; a dead owner is started again."""
+        try:
+            with suppress(Fault):
+                self.turn.engine.restore()
+        except EngineGone:
+            self.turn.revive()
+
+
+@dataclass(slots=True)
+class _Record:
+    """What is known about a candidate while it is judged."""
+
+    candidate: str
+    checks: list[Check] = field(default_factory=list)
+    fast: Measurement | None = None
+    slow: Measurement | None = None
+
+    def add(self, *checks: Check) -> None:
+        self.checks += checks
+
+    def verdict(self, status: Status, reason: Reason | None = None, detail: str = "") -> Verdict:
+        checks = tuple(self.checks)
+        return Verdict(self.candidate, status, reason, detail, checks, self.fast, self.slow)
+
+
+def confirm(turn: Turn, run: Run, judge: Judge, listen: Listener) -> Verdict | None:
+    """Measure the winner again on held-out prompts and fresh pairs; the next best if it fails."""
+    known = run.confirmations()
+    for trial in _significant(run, turn.deployment.policy.alpha)[:3]:
+        id = trial.proposal.candidate
+        if id not in known:
+            listen.stage("confirm", id[:12])
+            run.confirmed(_confirm(turn, run.journal.get_candidate(id), judge))
+        verdict = run.confirmations()[id]
+        if verdict.status is Status.PASSED:
+            return verdict
+    return None
+
+
+def _confirm(turn: Turn, candidate: Candidate, judge: Judge) -> Verdict:
+    started, record = time.monotonic(), _Record(candidate.id)
+    try:
+        turn.engine.load(candidate, Tier.SLOW)
+        record.add(*sit(turn.final_exam(candidate), candidate.id))
+        rounds = turn.final_rounds()
+        record.slow, runs = judge.race(candidate, Tier.SLOW, rounds, held_out=True)
+        record.add(judge.rescore(candidate, turn.exam(Tier.SLOW, candidate), runs))
+        verdict = record.verdict(Status.PASSED)
+    except Fault as fault:
+        reason = Reason.HELD_OUT_REGRESSION if fault.reason is Reason.NOT_FASTER else fault.reason
+        verdict = record.verdict(Status.FAILED, reason, fault.detail)
+    except Inconclusive as unsure:
+        verdict = record.verdict(Status.INCONCLUSIVE, None, str(unsure))
+    finally:
+        judge._clean_up()
+    return replace(verdict, jail=turn.jail, seconds=time.monotonic() - started)
+
+
+def ship(turn: Turn, run: Run, winner: Verdict | None, listen: Listener) -> Outcome:
+    """Publish and promote the confirmed winner, unless what is live is as good."""
+    flags = run.passed("flags")
+    best = flags[0].proposal.candidate if flags else None
+    if winner is None or winner.slow is None:
+        outcome = Outcome(None, "no candidate was proven faster", best)
+        run.finish(outcome)
+        return outcome
+    registry = Registry(run.journal)
+    listen.stage("ship", winner.candidate[:12])
+    live = registry.live(turn.deployment.name)
+    version = Version(
+        turn.deployment.name, winner.candidate, turn.description.fingerprint, turn.guards(), winner.slow
+    )
+    registry.publish(version)
+    if live is None or live.id != version.id:
+        registry.promote(turn.deployment.name, version.id)
+    outcome = Outcome(version.id, "confirmed on held-out prompts and fresh pairs", best)
+    run.finish(outcome)
+    return outcome
+
+
+def _significant(run: Run, alpha: float) -> list[Trial]:
+    """Return the passed trials that stand when all candidates of the run share one alpha."""
+    judged = [trial for trial in run.trials() if trial.verdict.slow]
+    evidence = [trial.verdict.slow.e_value for trial in judged if trial.verdict.slow]
+    stand = {judged[index].proposal.candidate for index in stats.e_bh(evidence, alpha)}
+    return [trial for trial in run.passed() if trial.proposal.candidate in stand]
+
+
+def _pairs(runs: list[Timed]) -> list[Pair]:
+    return [run.pair for run in runs]
+
+
+def _step_ms(runs: list[Timed]) -> float:
+    """Return the candidate's fastest decode step, in ms; infinity when none was timed."""
+    steps = [run.phases[Phase.DECODE][1] / run.batch.steps for run in runs if run.batch.steps]
+    return min(steps, default=math.inf) / 1e6
