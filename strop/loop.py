@@ -8,15 +8,17 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 
 from strop import stats
 from strop.core import (
     Candidate,
     Check,
+    Cluster,
     EngineGone,
     Fault,
     Inconclusive,
@@ -31,16 +33,23 @@ from strop.core import (
     Trial,
     Verdict,
     Version,
+    Workload,
 )
+from strop.engine.client import ProcessEngine
 from strop.engine.contract import Kind
+from strop.engine.start import start
 from strop.gate import admit, physics, speed, tokens
 from strop.gate.exam import Exam, noise, sit
 from strop.journal import Journal
 from strop.measure import pairing
 from strop.measure.step import Bench, Timed
+from strop.observe import cluster as clusters
+from strop.observe import traffic
+from strop.plan import hardware, target
 from strop.run import Outcome, Run
 from strop.ship.registry import Registry
 from strop.turn import Turn
+from strop.workload import Prompts
 
 __all__ = ["Judge", "Listener", "Searcher", "confirm", "optimize", "search", "ship"]
 
@@ -76,14 +85,47 @@ class Listener(Protocol):
         """A verdict was recorded."""
 
 
-def optimize(turn: Turn, journal: Journal, searchers: list[Searcher], listen: Listener) -> Outcome:
+def optimize(
+    deployment: Deployment, journal: Journal, searchers: Sequence[Searcher], listen: Listener
+) -> Outcome:
     """Take one turn of the loop and return how it ended. Safe to kill and call again."""
-    run = turn.open_run(journal)
-    judge = Judge(turn, listen)
-    for searcher in searchers:
-        search(turn, run, searcher, judge, listen)
-    winner = confirm(turn, run, judge, listen)
-    return ship(turn, run, winner, listen)
+    listen.stage("start", f"{deployment.engine.kind} engine, {deployment.engine.model}")
+    with start(deployment, lambda line: listen.stage("start", line)) as engine:
+        turn = observe(deployment, engine, listen)
+        plan(turn, listen)
+        run = turn.open_run(journal)
+        judge = Judge(turn, listen)
+        for searcher in searchers:
+            search(turn, run, searcher, judge, listen)
+        winner = confirm(turn, run, judge, listen)
+        return ship(turn, run, winner, listen)
+
+
+def observe(deployment: Deployment, engine: ProcessEngine, listen: Listener) -> Turn:
+    """Read the traffic, cluster it, and get real text to cut its prompts from."""
+    listen.stage("observe", deployment.traffic.trace)
+    held = engine.describe()
+    if held.kind is Kind.MODULE:
+        return Turn(deployment, engine, _one_call(deployment.name), None)
+    t = deployment.traffic
+    trace = traffic.read(Path(t.trace), t.format, t.limit, t.max_isl, t.max_osl)
+    workload = clusters.cluster(
+        trace, t.max_clusters, concurrency=t.concurrency, tokens=t.tokens
+    )
+    prompts = Prompts(held.tokenizer, held.vocab, text=t.text, tokens=t.tokens)
+    return Turn(deployment, engine, workload, prompts, trace.left_out)
+
+
+def plan(turn: Turn, listen: Listener) -> None:
+    """Measure what the machine can do and where the baseline's time goes: the targets."""
+    listen.stage("plan", "bandwidth and baseline")
+    turn.bandwidth = hardware.read_bandwidth()
+    turn.floor_ms = {
+        tier: target.decode_floor_ms(turn.description, tier, turn.bandwidth) for tier in Tier
+    }
+    steps = {cluster.id: turn.baseline_ms(cluster) for cluster in turn.workload.clusters}
+    found = target.targets(turn.workload.clusters, steps, turn.floor_ms[Tier.SLOW])
+    turn.targets = tuple(found)
 
 
 def search(turn: Turn, run: Run, searcher: Searcher, judge: Judge, listen: Listener) -> None:
@@ -317,3 +359,9 @@ def _step_ms(runs: list[Timed]) -> float:
     """Return the candidate's fastest decode step, in ms; infinity when none was timed."""
     steps = [run.phases[Phase.DECODE][1] / run.batch.steps for run in runs if run.batch.steps]
     return min(steps, default=math.inf) / 1e6
+
+
+def _one_call(name: str) -> Workload:
+    """The workload of a module that is no language model: its own sampler's inputs."""
+    call = Cluster(0, isl=1, osl=1, weight=1.0, isl_range=(1, 1), osl_range=(1, 1))
+    return Workload(name, "module-1", 0, (call,))

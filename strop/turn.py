@@ -22,7 +22,7 @@ from strop.core import (
     Workload,
 )
 from strop.engine.client import ProcessEngine
-from strop.engine.contract import Batch, Description, Kind
+from strop.engine.contract import Batch, Description, Kind, Role
 from strop.gate import admit, speed
 from strop.gate.exam import Exam
 from strop.journal import Journal
@@ -116,6 +116,17 @@ class Turn:
             return Batch(prompts=self.prompts.draw(isl, cluster.concurrency, seed, held_out))
 
         return draw
+
+    def baseline_ms(self, cluster: Cluster) -> dict[Phase, float]:
+        """Time the baseline on one batch of a cluster, after one untimed: ms by phase and step."""
+        batch = self.draw(False)(cluster, self.seed)
+        steps = self.deployment.policy.decode_steps if batch.prompts else 0
+        batch = Batch(prompts=batch.prompts, inputs=batch.inputs, steps=steps)
+        self.engine.measure(batch, Role.BASELINE)
+        timing = self.engine.measure(batch, Role.BASELINE)
+        if not steps:
+            return {Phase.CALL: timing.prefill_ns / 1e6}
+        return {Phase.PREFILL: timing.prefill_ns / 1e6, Phase.DECODE: timing.decode_ns / steps / 1e6}
 
     def exam(self, tier: Tier, candidate: Candidate) -> Exam:
         """Return the search's exam for a tier; its answers are kept for the whole run."""

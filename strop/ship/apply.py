@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 from strop.config import state_dir
 from strop.core import StropError
 from strop.engine.torch.guarded import install, mismatch
+from strop.engine.torch.source import SHORT_NAMES
 from strop.journal import Journal
 from strop.ship.registry import Registry
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["apply"]
+__all__ = ["apply", "model_folder"]
 
 M = TypeVar("M", bound="nn.Module")
 
@@ -52,3 +54,14 @@ def apply(model: M, name: str, *, home: Path | str | None = None) -> M:
         return model
     install(model, candidate, version.guards)
     return model
+
+
+def model_folder(name: str) -> Path:
+    """Return the local folder of a model known by a short name, fetching it the first time.
+
+    Raises:
+        StropError: no such short name, or it cannot be fetched.
+    """
+    if name not in SHORT_NAMES:
+        raise StropError(f"{name!r} is no short name; known: {', '.join(SHORT_NAMES)}")
+    return SHORT_NAMES[name](lambda line: print(line, file=sys.stderr))
