@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -29,6 +28,115 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.
 Name = Annotated[str, typer.Argument(help="Name of the deployment.")]
 File = Annotated[Path, typer.Argument(help="Deployment file (TOML); `strop init` writes one.")]
 Trace = Annotated[Path, typer.Argument(help="Azure CSV, Mooncake, Weka or strop JSONL; also .gz.")]
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
+    if version:
+        from strop import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def optimize(
+    file: File,
+    home: Home = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Seconds per search.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Find, verify and install a faster forward pass. Ctrl-C stops; the same command goes on."""
+    from strop import commands
+
+    commands.optimize(config.load(file), home, report, budget, as_json)
+
+
+@app.command()
+def observe(
+    trace: Trace,
+    format: Annotated[str, typer.Option(help="auto, azure, mooncake, weka or strop.")] = "auto",
+    limit: Annotated[int, typer.Option(help="Read the first so many requests; 0 reads all.")] = 0,
+    max_isl: Annotated[int, typer.Option(help="Leave out longer inputs; 0 keeps all.")] = 0,
+    max_osl: Annotated[int, typer.Option(help="Leave out longer outputs; 0 keeps all.")] = 0,
+    max_clusters: Annotated[int, typer.Option(help="BIC picks from 1 to so many.")] = 8,
+    draw: Annotated[Path | None, typer.Option(help="Draw the clusters to this PNG or SVG.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a trace asks of an engine: lengths, concurrency, clusters."""
+    from strop import commands
+
+    commands.observe(trace, config.Traffic(str(trace), format, limit, max_isl, max_osl, max_clusters), draw, as_json)
+
+
+@app.command()
+def status(home: Home = None, as_json: Json = False) -> None:
+    """Show each deployment: what is live, since when, what was tried."""
+    from strop import commands
+
+    commands.status(home, as_json)
+
+
+@app.command()
+def history(name: Name, home: Home = None, as_json: Json = False) -> None:
+    """Show what happened to a deployment, oldest first."""
+    from strop import commands
+
+    commands.history(name, home, as_json)
+
+
+@app.command()
+def show(
+    candidate: Annotated[str, typer.Argument(help="Id of a candidate or version; a prefix will do.")],
+    home: Home = None,
+    source: Annotated[bool, typer.Option("--source", help="Print its files too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a candidate: its verdict, every check and what it measured, its source."""
+    from strop import commands
+
+    commands.show(candidate, home, source, as_json)
+
+
+@app.command()
+def rollback(name: Name, home: Home = None, as_json: Json = False) -> None:
+    """Put back what was live before; with nothing before it, the model's own forward."""
+    from strop import commands
+
+    commands.rollback(name, home, as_json)
+
+
+@app.command()
+def report(
+    name: Name,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    home: Home = None,
+) -> None:
+    """Write the HTML report of a deployment's newest run."""
+    from strop import commands
+
+    commands.report(name, out, home)
+
+
+@app.command()
+def doctor(home: Home = None, as_json: Json = False) -> None:
+    """Say what this machine can do: isolation layers, engines, GPU, journal."""
+    from strop import commands
+
+    commands.doctor(home, as_json)
+
+
+@app.command()
+def init(
+    file: Annotated[Path, typer.Argument(help="The file to write.")] = Path("strop.toml"),
+) -> None:
+    """Write a deployment file with every key, its default and its meaning."""
+    from strop import commands
+
+    commands.init(file)
 
 
 def main() -> int:

@@ -1,0 +1,1 @@
+"""Observe: what is the engine asked? Traces in, a workload of weighted clusters out."""

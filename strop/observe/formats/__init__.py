@@ -1,0 +1,1 @@
+"""One reader for each trace format: lines in, requests out."""
