@@ -1,0 +1,141 @@
+"""From options to a candidate: the sources it needs, a readable forward.py, a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+
+from strop.core import BASELINE_ID, Candidate, StropError
+from strop.propose.rewrites import space
+from strop.propose.rewrites.space import Option, Value
+
+__all__ = ["compose", "compose_flags"]
+
+_NO_ARGUMENTS = ("scope", "threads")
+_KEPT = ("norm", "mlp")
+"""Modules that a rewrite of modules leaves alone under the neutral choice."""
+
+_FORWARD = '''"""{description}"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from . import {source}
+
+
+def build(model: nn.Module, ctx: Any) -> Mapping[str, Callable[..., Any]]:
+    """Return new forwards by module path; the empty path is the whole forward pass."""
+    return {source}.build(
+        model,
+        ctx,
+{arguments}    )
+'''
+
+_MANIFEST = """author = {author}
+parent = {parent}
+precision = {precision}
+threads = {threads}
+description = {description}
+"""
+
+
+def compose(options: Mapping[str, Value], author: str, parent: str = BASELINE_ID) -> Candidate:
+    """Make a rewrite; `space.SPACE` has the options. Those left out take their neutral choice.
+
+    Raises:
+        StropError: an unknown option, or a choice that it does not have.
+    """
+    chosen = _checked(space.SPACE, options)
+    files = list(space.SHARED_FILES)
+    for option in _used(chosen):
+        files += option.files.get(chosen[option.name], ())
+    if chosen["scope"] == "whole":
+        arguments = {o.name: chosen[o.name] for o in _used(chosen) if o.name not in _NO_ARGUMENTS}
+        return _candidate("llama", arguments, files, chosen, author, parent)
+    arguments = {
+        option.name: "keep" if option.name in _KEPT and _is_neutral(option, chosen) else value
+        for option in _used(chosen)
+        if option.name not in _NO_ARGUMENTS
+        for value in (chosen[option.name],)
+    }
+    return _candidate("modules", arguments, files, chosen, author, parent)
+
+
+def compose_flags(
+    options: Mapping[str, Value], author: str, parent: str = BASELINE_ID
+) -> Candidate:
+    """Make a candidate that only sets the framework's flags; `space.FLAGS` has the options.
+
+    Raises:
+        StropError: an unknown option, or a choice that it does not have.
+    """
+    chosen = _checked(space.FLAGS, options)
+    arguments = {name: value for name, value in chosen.items() if name not in _NO_ARGUMENTS}
+    return _candidate("flags", arguments, space.FLAG_FILES, chosen, author, parent)
+
+
+def _used(chosen: Mapping[str, Value]) -> list[Option]:
+    """Return the options that count in this scope."""
+    if chosen["scope"] == "whole":
+        return list(space.SPACE)
+    return [o for o in space.SPACE if o.name == "scope" or o.name in space.MODULE_OPTIONS]
+
+
+def _is_neutral(option: Option, chosen: Mapping[str, Value]) -> bool:
+    return chosen[option.name] == option.choices[0]
+
+
+def _candidate(
+    source: str,
+    arguments: Mapping[str, Value],
+    files: Sequence[str],
+    chosen: Mapping[str, Value],
+    author: str,
+    parent: str,
+) -> Candidate:
+    texts = {name: _read(name) for name in dict.fromkeys(files)}
+    description = f"{source}: " + ", ".join(f"{name} {value}" for name, value in arguments.items())
+    lines = "".join(f"        {name}={_quoted(value)},\n" for name, value in arguments.items())
+    texts["forward.py"] = _FORWARD.format(description=description, source=source, arguments=lines)
+    texts["manifest.toml"] = _MANIFEST.format(
+        author=_quoted(author),
+        parent=_quoted(parent),
+        precision=_quoted(_precision(arguments)),
+        threads=chosen["threads"],
+        description=_quoted(description),
+    )
+    return Candidate(texts, author, parent)
+
+
+def _checked(declared: Sequence[Option], options: Mapping[str, Value]) -> dict[str, Value]:
+    known = {option.name: option for option in declared}
+    for name, value in options.items():
+        if name not in known:
+            raise StropError(f"no option {name!r}; known: {', '.join(known)}")
+        choices = known[name].choices
+        if value not in choices or isinstance(value, bool):
+            listed = ", ".join(map(str, choices))
+            raise StropError(f"option {name}: one of {listed} is expected, got {value!r}")
+    return space.full(declared, options)
+
+
+def _precision(arguments: Mapping[str, Value]) -> str:
+    """Return the lowest precision among the choices that count."""
+    changed = {o.precision.get(arguments.get(o.name, "")) for o in space.SPACE}
+    return next((precision for precision in ("int8", "bf16") if precision in changed), "same")
+
+
+def _quoted(value: Value) -> str:
+    """Write a value as both Python and TOML read it."""
+    if isinstance(value, int):
+        return str(value)
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+
+
+def _read(name: str) -> str:
+    return resources.files("strop.propose.rewrites").joinpath(name).read_text(encoding="utf-8")
