@@ -171,7 +171,7 @@ class Turn:
         """
         pairs = [run.pair for run in runs]
         decision = speed.decide(pairs, workload, self.deployment.policy)
-        measurement = Measurement(
+        return Measurement(
             tier=tier,
             workload_version=workload.version,
             tokens=workload.tokens,
@@ -181,7 +181,6 @@ class Turn:
             swap_ms=sorted(bench.swap_ms)[len(bench.swap_ms) // 2],
             phases=_phase_intervals(runs),
         )
-        return measurement
 
     def revive(self) -> None:
         """Start a dead engine again and forget answers that came from the old one."""
