@@ -52,7 +52,7 @@ fix: $(STAMP)  ## Mend what a tool can mend: lint, then format.
 	$(BIN)/ruff format .
 
 demo: $(STAMP)  ## The whole loop on this machine, from a trace to a rollback.
-	$(BIN)/strop demo
+	examples/demo.sh
 
 clean:  ## Remove .venv, caches and build products; the journal in .strop stays.
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -94,7 +94,9 @@ def restarts(engine: ProcessEngine, repeats: int) -> list[float]:
     return times[1:]
 
 
-def report(engine: ProcessEngine, figures: dict[str, list[float]], out: Path | None) -> dict[str, Any]:
+def report(
+    engine: ProcessEngine, figures: dict[str, list[float]], out: Path | None
+) -> dict[str, Any]:
     """Return medians and ranges with the setup; write the raw figures to `out`."""
     held = engine.describe()
     setup = {
@@ -111,7 +113,11 @@ def report(engine: ProcessEngine, figures: dict[str, list[float]], out: Path | N
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps({"setup": setup, "raw": figures}, indent=1) + "\n")
     summary = {
-        name: {"median": round(statistics.median(v), 3), "min": round(min(v), 3), "max": round(max(v), 3)}
+        name: {
+            "median": round(statistics.median(v), 3),
+            "min": round(min(v), 3),
+            "max": round(max(v), 3),
+        }
         for name, v in figures.items()
     }
     return {"setup": setup, "summary": summary}

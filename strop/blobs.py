@@ -54,7 +54,9 @@ class Blobs:
         except FileNotFoundError:
             raise StropError(f"blob {digest[:12]} is missing from {self.root}") from None
         if hashlib.sha256(data).hexdigest() != digest:
-            raise StropError(f"blob {digest[:12]} in {self.root} is damaged; restore it from a backup")
+            raise StropError(
+                f"blob {digest[:12]} in {self.root} is damaged; restore it from a backup"
+            )
         return data
 
     def path(self, digest: str) -> Path:

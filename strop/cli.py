@@ -22,7 +22,8 @@ app = typer.Typer(
 )
 
 Home = Annotated[
-    Path | None, typer.Option("--home", help="Folder of the journal. [default: $STROP_HOME or .strop]")
+    Path | None,
+    typer.Option("--home", help="Folder of the journal. [default: $STROP_HOME or .strop]"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Name = Annotated[str, typer.Argument(help="Name of the deployment.")]
@@ -32,7 +33,9 @@ Trace = Annotated[Path, typer.Argument(help="Azure CSV, Mooncake, Weka or strop 
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.")
+    ] = False,
 ) -> None:
     if version:
         from strop import __version__
@@ -69,7 +72,12 @@ def observe(
     """Show what a trace asks of an engine: lengths, concurrency, clusters."""
     from strop import commands
 
-    commands.observe(trace, config.Traffic(str(trace), format, limit, max_isl, max_osl, max_clusters), draw, as_json)
+    commands.observe(
+        trace,
+        config.Traffic(str(trace), format, limit, max_isl, max_osl, max_clusters),
+        draw,
+        as_json,
+    )
 
 
 @app.command()
@@ -90,7 +98,9 @@ def history(name: Name, home: Home = None, as_json: Json = False) -> None:
 
 @app.command()
 def show(
-    candidate: Annotated[str, typer.Argument(help="Id of a candidate or version; a prefix will do.")],
+    candidate: Annotated[
+        str, typer.Argument(help="Id of a candidate or version; a prefix will do.")
+    ],
     home: Home = None,
     source: Annotated[bool, typer.Option("--source", help="Print its files too.")] = False,
     as_json: Json = False,

@@ -328,5 +328,7 @@ def _database_line(root: Path, why: str) -> str:
     if "not a database" in why or "malformed" in why:
         return f"{root}/journal.db is damaged ({why}); restore it from a backup or move it away"
     if "readonly" in why or "unable to open" in why:
-        return f"{root}/journal.db cannot be written ({why}); check its owner or choose another --home"
+        return (
+            f"{root}/journal.db cannot be written ({why}); check its owner or choose another --home"
+        )
     return f"{root}/journal.db: {why}"

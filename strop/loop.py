@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from strop import stats
+from strop.config import Deployment
 from strop.core import (
     Candidate,
     Check,
@@ -109,9 +110,7 @@ def observe(deployment: Deployment, engine: ProcessEngine, listen: Listener) -> 
         return Turn(deployment, engine, _one_call(deployment.name), None)
     t = deployment.traffic
     trace = traffic.read(Path(t.trace), t.format, t.limit, t.max_isl, t.max_osl)
-    workload = clusters.cluster(
-        trace, t.max_clusters, concurrency=t.concurrency, tokens=t.tokens
-    )
+    workload = clusters.cluster(trace, t.max_clusters, concurrency=t.concurrency, tokens=t.tokens)
     prompts = Prompts(held.tokenizer, held.vocab, text=t.text, tokens=t.tokens)
     return Turn(deployment, engine, workload, prompts, trace.left_out)
 
@@ -176,7 +175,7 @@ class Judge:
 
     def __call__(self, candidate: Candidate) -> Verdict:
         """Return the verdict. Never raises for anything the candidate does."""
-        started, record = time.monotonic(), _Record(candidate.id)
+        started, record = time.monotonic(), Record(candidate.id)
         try:
             self._judge(candidate, record)
             verdict = record.verdict(Status.PASSED)
@@ -189,27 +188,33 @@ class Judge:
         self.learn(verdict)
         return replace(verdict, jail=self.turn.jail, seconds=time.monotonic() - started)
 
-    def _judge(self, candidate: Candidate, record: _Record) -> None:
+    def _judge(self, candidate: Candidate, record: Record) -> None:
         policy = self.turn.deployment.policy
         record.add(*admit.admit(candidate, policy.allow_precision_change))
         # Fast tier: the first K layers.
         self._load(candidate, Tier.FAST, record)
         record.add(*sit(self.turn.exam(Tier.FAST, candidate), candidate.id))
-        record.fast = self.race(candidate, Tier.FAST, policy.pairs_fast)[0]
-        self._demand_promising(record.fast)
+        self.race(candidate, Tier.FAST, policy.pairs_fast, record)
+        self._demand_promising(record)
         # Slow tier: all layers, the whole workload.
         self._load(candidate, Tier.SLOW, record)
         exam = self.turn.exam(Tier.SLOW, candidate)
         record.add(*sit(exam, candidate.id))
-        record.slow, runs = self.race(candidate, Tier.SLOW, policy.pairs_slow)
+        runs = self.race(candidate, Tier.SLOW, policy.pairs_slow, record)
         record.add(physics.possible(_step_ms(runs), self.turn.floor_ms[Tier.SLOW]))
         record.add(self.rescore(candidate, exam, runs))
         self._restore(record)
 
     def race(
-        self, candidate: Candidate, tier: Tier, rounds: int, *, held_out: bool = False
-    ) -> tuple[Measurement, list[Timed]]:
-        """Time interleaved pairs until the evidence is in.
+        self,
+        candidate: Candidate,
+        tier: Tier,
+        rounds: int,
+        record: Record,
+        *,
+        held_out: bool = False,
+    ) -> list[Timed]:
+        """Time interleaved pairs until the evidence is in, and demand that it shows a gain.
 
         Raises:
             Fault: not_faster, or whatever the candidate does.
@@ -222,11 +227,18 @@ class Judge:
         bench.warm_up(candidate.id, workload.clusters, rng)
         runs: list[Timed] = []
         for count, slots in enumerate(pairing.rounds(workload, rounds, rng), 1):
-            runs += [bench.run(candidate.id, workload.cluster(slot.cluster), slot) for slot in slots]
+            runs += [
+                bench.run(candidate.id, workload.cluster(slot.cluster), slot) for slot in slots
+            ]
             self.listen.tier(tier, count, rounds)
-            if not held_out and not speed.keep_going(_pairs(runs), workload, turn.deployment.policy):
+            if not held_out and not speed.keep_going(
+                _pairs(runs), workload, turn.deployment.policy
+            ):
                 break
-        return turn.measurement(tier, workload, bench, runs), runs
+        decision = speed.decide(_pairs(runs), workload, turn.deployment.policy)
+        record.measured[tier] = turn.measurement(tier, decision, bench, runs)
+        speed.demand(decision, turn.deployment.policy)
+        return runs
 
     def rescore(self, candidate: Candidate, exam: Exam, runs: list[Timed]) -> Check:
         """Score the tokens of timed runs again, in a process that never ran a candidate."""
@@ -246,19 +258,20 @@ class Judge:
         if verdict.fast and verdict.status is not Status.FAILED:
             self.best_fast = max(self.best_fast, verdict.fast.overall.ratio)
 
-    def _load(self, candidate: Candidate, tier: Tier, record: _Record) -> None:
+    def _load(self, candidate: Candidate, tier: Tier, record: Record) -> None:
         loaded = self.turn.engine.load(candidate, tier)
         text = f"built in {loaded.build_ms:.0f} ms, {loaded.extra_bytes / 1e6:.0f} MB more memory"
         record.add(Check(f"load_{tier.value}", True, text))
 
-    def _demand_promising(self, fast: Measurement) -> None:
+    def _demand_promising(self, record: Record) -> None:
+        fast = record.measured[Tier.FAST]
         if fast.overall.ratio < _PROMISING * self.best_fast:
             raise Inconclusive(
                 f"{fast.overall.ratio:.2f}x on the fast tier, the best is {self.best_fast:.2f}x: "
                 "not measured on the slow tier"
             )
 
-    def _restore(self, record: _Record) -> None:
+    def _restore(self, record: Record) -> None:
         self.turn.engine.restore()
         record.add(Check("restore", True, "the baseline's outputs have the bits they had before"))
 
@@ -272,20 +285,19 @@ class Judge:
 
 
 @dataclass(slots=True)
-class _Record:
-    """What is known about a candidate while it is judged."""
+class Record:
+    """Notes of the judge: what is known about a candidate while it is judged."""
 
     candidate: str
     checks: list[Check] = field(default_factory=list)
-    fast: Measurement | None = None
-    slow: Measurement | None = None
+    measured: dict[Tier, Measurement] = field(default_factory=dict)
 
     def add(self, *checks: Check) -> None:
         self.checks += checks
 
     def verdict(self, status: Status, reason: Reason | None = None, detail: str = "") -> Verdict:
-        checks = tuple(self.checks)
-        return Verdict(self.candidate, status, reason, detail, checks, self.fast, self.slow)
+        fast, slow = self.measured.get(Tier.FAST), self.measured.get(Tier.SLOW)
+        return Verdict(self.candidate, status, reason, detail, tuple(self.checks), fast, slow)
 
 
 def confirm(turn: Turn, run: Run, judge: Judge, listen: Listener) -> Verdict | None:
@@ -303,12 +315,12 @@ def confirm(turn: Turn, run: Run, judge: Judge, listen: Listener) -> Verdict | N
 
 
 def _confirm(turn: Turn, candidate: Candidate, judge: Judge) -> Verdict:
-    started, record = time.monotonic(), _Record(candidate.id)
+    started, record = time.monotonic(), Record(candidate.id)
     try:
         turn.engine.load(candidate, Tier.SLOW)
         record.add(*sit(turn.final_exam(candidate), candidate.id))
         rounds = turn.final_rounds()
-        record.slow, runs = judge.race(candidate, Tier.SLOW, rounds, held_out=True)
+        runs = judge.race(candidate, Tier.SLOW, rounds, record, held_out=True)
         record.add(judge.rescore(candidate, turn.exam(Tier.SLOW, candidate), runs))
         verdict = record.verdict(Status.PASSED)
     except Fault as fault:
@@ -333,7 +345,11 @@ def ship(turn: Turn, run: Run, winner: Verdict | None, listen: Listener) -> Outc
     listen.stage("ship", winner.candidate[:12])
     live = registry.live(turn.deployment.name)
     version = Version(
-        turn.deployment.name, winner.candidate, turn.description.fingerprint, turn.guards(), winner.slow
+        turn.deployment.name,
+        winner.candidate,
+        turn.description.fingerprint,
+        turn.guards(),
+        winner.slow,
     )
     registry.publish(version)
     if live is None or live.id != version.id:

@@ -87,7 +87,11 @@ class Turn:
     def budget_s(self, search: str) -> float:
         """Seconds that a search may spend."""
         settings = self.deployment.search
-        return (settings.flag_budget_s or settings.budget_s) if search == "flags" else settings.budget_s
+        return (
+            (settings.flag_budget_s or settings.budget_s)
+            if search == "flags"
+            else settings.budget_s
+        )
 
     def out_of_trials(self, run: Run, search: str) -> bool:
         """Whether the deployment's cap on candidates is reached."""
@@ -126,7 +130,10 @@ class Turn:
         timing = self.engine.measure(batch, Role.BASELINE)
         if not steps:
             return {Phase.CALL: timing.prefill_ns / 1e6}
-        return {Phase.PREFILL: timing.prefill_ns / 1e6, Phase.DECODE: timing.decode_ns / steps / 1e6}
+        return {
+            Phase.PREFILL: timing.prefill_ns / 1e6,
+            Phase.DECODE: timing.decode_ns / steps / 1e6,
+        }
 
     def exam(self, tier: Tier, candidate: Candidate) -> Exam:
         """Return the search's exam for a tier; its answers are kept for the whole run."""
@@ -161,20 +168,13 @@ class Turn:
         return Guards(device, d.fingerprint.dtype, batch, self._longest())
 
     def measurement(
-        self, tier: Tier, workload: Workload, bench: Bench, runs: list[Timed]
+        self, tier: Tier, decision: speed.SpeedDecision, bench: Bench, runs: list[Timed]
     ) -> Measurement:
-        """Turn pairs into a measurement, and demand that it is a gain.
-
-        Raises:
-            Fault: not_faster.
-            Inconclusive: too much noise for the pairs.
-        """
-        pairs = [run.pair for run in runs]
-        decision = speed.decide(pairs, workload, self.deployment.policy)
+        """Write down what the pairs of a tier say."""
         return Measurement(
             tier=tier,
-            workload_version=workload.version,
-            tokens=workload.tokens,
+            workload_version=self.workload.version,
+            tokens=self.workload.tokens,
             overall=decision.overall,
             clusters=decision.clusters,
             e_value=decision.e_value,
@@ -214,7 +214,8 @@ class Turn:
         """Cut windows of text; the last `forced` tokens of each are fed by decode steps."""
         assert self.prompts is not None
         texts = [
-            self.prompts.draw(length + forced, 1, rng.getrandbits(60), held_out)[0] for length in lengths
+            self.prompts.draw(length + forced, 1, rng.getrandbits(60), held_out)[0]
+            for length in lengths
         ]
         return Batch(
             prompts=tuple(text[:-forced] for text in texts),
@@ -236,5 +237,3 @@ def _phase_intervals(runs: list[Timed]) -> dict[Phase, Interval]:
         pairs = [Pair(0, b, c, True) for b, c in sides]
         found[phase] = speed.interval(pairs)
     return found
-
-

@@ -152,5 +152,3 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Stop every process. Safe to call twice."""
-
-

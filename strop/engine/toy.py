@@ -59,7 +59,10 @@ class Toy:
 
     def forward(self, tokens: npt.NDArray[np.int64], state: Any) -> tuple[Array, Any]:
         """Run token by token, column by column: correct, and slow on purpose."""
-        total, count = state or (np.zeros((len(self.layers), self.table.shape[1]), self.table.dtype), 0)
+        total, count = state or (
+            np.zeros((len(self.layers), self.table.shape[1]), self.table.dtype),
+            0,
+        )
         total, rows = total.copy(), []
         for token in tokens:
             h, count = self.table[token], count + 1
@@ -94,7 +97,9 @@ class ToyHolder:
         mapping = mmap.mmap(self.fd, len(self.data), mmap.MAP_SHARED, mmap.PROT_READ)
         flat = np.frombuffer(mapping, np.float32)
         split = _VOCAB * _WIDTH
-        return Toy(flat[:split].reshape(_VOCAB, _WIDTH), flat[split:].reshape(_LAYERS, _WIDTH, _WIDTH))
+        return Toy(
+            flat[:split].reshape(_VOCAB, _WIDTH), flat[split:].reshape(_LAYERS, _WIDTH, _WIDTH)
+        )
 
     def driver(self, role: str, private: bool) -> ToyDriver:
         """See `Holder.driver`."""
@@ -152,7 +157,9 @@ class ToyDriver:
     def load(self, folder: Path, version: str, tier: Tier, any_precision: bool) -> int:
         """See `Driver.load`."""
         tomllib.loads((folder / "manifest.toml").read_text(encoding="utf-8"))
-        forwards = import_forward(folder, f"strop_toy_{version[:16]}_{tier.value}").build(self.models[tier], None)
+        forwards = import_forward(folder, f"strop_toy_{version[:16]}_{tier.value}").build(
+            self.models[tier], None
+        )
         if not isinstance(forwards, dict) or not callable(forwards.get("")):
             raise Fault(Reason.LOAD_ERROR, 'build() must return {"": forward}')
         self.loaded[version, tier] = forwards[""]
@@ -218,4 +225,3 @@ class ToyDriver:
                 raise Fault(Reason.MUTATED_INPUT, "it wrote to the weights") from error
             raise
         return np.asarray(logits)
-

@@ -23,8 +23,22 @@ __all__ = ["Channel", "Closed", "Deadline", "WireArray", "WireBatch", "pack", "u
 _HEADER = struct.Struct(">Q")
 _MAX_FRAME = 8 << 30
 _DTYPES = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 "
-    "complex64 complex128".split()
+    [
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ]
 )
 
 

@@ -9,7 +9,6 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-
 from strop.core import Fault, Reason
 from strop.engine import jail, wire
 from strop.engine.driver import Driver, Holder
@@ -118,5 +117,3 @@ def _place(error: BaseException) -> str:
         if "/candidates/" in frame.filename:
             return f" ({Path(frame.filename).name}, line {frame.lineno})"
     return ""
-
-

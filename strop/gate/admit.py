@@ -23,7 +23,17 @@ MANIFEST_KEYS: dict[str, type] = {
 PRECISIONS = ("same", "bf16", "int8", "fp8", "int4")
 _SUFFIXES = {".py", ".toml", ".cu", ".cuh", ".cpp", ".h", ".md"}
 _MAX_BYTES = 1 << 20
-_NOTED = {"ctypes", "os", "sys", "subprocess", "threading", "multiprocessing", "socket", "gc", "inspect"}
+_NOTED = {
+    "ctypes",
+    "os",
+    "sys",
+    "subprocess",
+    "threading",
+    "multiprocessing",
+    "socket",
+    "gc",
+    "inspect",
+}
 
 
 def admit(candidate: Candidate, allow_precision_change: bool) -> list[Check]:
@@ -33,7 +43,9 @@ def admit(candidate: Candidate, allow_precision_change: bool) -> list[Check]:
         Fault: not_admitted, with the file and line to mend.
     """
     _check_files(candidate.files)
-    trees = {name: _parse(name, text) for name, text in candidate.files.items() if name.endswith(".py")}
+    trees = {
+        name: _parse(name, text) for name, text in candidate.files.items() if name.endswith(".py")
+    }
     _check_build(trees["forward.py"])
     declared = precision(candidate)
     if declared != "same" and not allow_precision_change:

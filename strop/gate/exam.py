@@ -81,7 +81,11 @@ def noise(exam: Exam) -> float:
 
 
 def _observe(
-    evidence: numerics.Evidence, batch: Batch, reference: list[Array], baseline: list[Array], outputs: list[Array]
+    evidence: numerics.Evidence,
+    batch: Batch,
+    reference: list[Array],
+    baseline: list[Array],
+    outputs: list[Array],
 ) -> None:
     forced = batch.forced or ((),) * len(outputs)
     for i, (r, b, c) in enumerate(zip(reference, baseline, outputs, strict=True)):
@@ -105,10 +109,10 @@ def _demand_repeatable(exam: Exam, batch: Batch, outputs: list[Array]) -> None:
         return
     first, second = (exam.engine.score(batch, Role.BASELINE, exam.tier) for _ in range(2))
     if _same(first, second):
-        raise Fault(Reason.NONDETERMINISTIC, "the same input gave other bits; the baseline repeats itself")
+        raise Fault(
+            Reason.NONDETERMINISTIC, "the same input gave other bits; the baseline repeats itself"
+        )
 
 
 def _same(first: list[Array], second: list[Array]) -> bool:
     return [a.tobytes() for a in first] == [b.tobytes() for b in second]
-
-

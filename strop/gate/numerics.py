@@ -16,7 +16,15 @@ import numpy.typing as npt
 
 from strop.core import Check, Fault, Reason
 
-__all__ = ["POLICY", "Evidence", "NumericsPolicy", "bit_exact", "judge", "judge_precision", "observe"]
+__all__ = [
+    "POLICY",
+    "Evidence",
+    "NumericsPolicy",
+    "bit_exact",
+    "judge",
+    "judge_precision",
+    "observe",
+]
 
 _SLAB = 64
 """Rows handled at once: keeps the float64 copies of a large vocabulary small."""
@@ -76,7 +84,11 @@ class Evidence:
 
 
 def observe(
-    evidence: Evidence, reference: Array, baseline: Array, candidate: Array, targets: Sequence[int] = ()
+    evidence: Evidence,
+    reference: Array,
+    baseline: Array,
+    candidate: Array,
+    targets: Sequence[int] = (),
 ) -> None:
     """Add rows of logits, each (rows, vocab), in any float dtype; all math is float64.
 
@@ -97,7 +109,9 @@ def observe(
         raise Fault(Reason.NONFINITE, f"{bad} of {len(candidate)} rows hold NaN or infinity")
     slabs = [slice(start, start + _SLAB) for start in range(0, len(candidate), _SLAB)]
     with ThreadPoolExecutor() as pool:
-        parts = list(pool.map(lambda rows: _rows(reference, baseline, candidate, targets, rows), slabs))
+        parts = list(
+            pool.map(lambda rows: _rows(reference, baseline, candidate, targets, rows), slabs)
+        )
     for part in parts:
         for name, values in part.items():
             getattr(evidence, name).append(values)
@@ -156,12 +170,16 @@ def judge_precision(evidence: Evidence, policy: NumericsPolicy = POLICY) -> list
     """
     agrees = evidence.joined("agrees")
     share = float(agrees.mean()) if agrees.size else 0.0
-    agreement = Check("greedy", share >= policy.quality_agreement, f"{share:.2%} greedy tokens kept")
+    agreement = Check(
+        "greedy", share >= policy.quality_agreement, f"{share:.2%} greedy tokens kept"
+    )
     checks = [agreement, _perplexity(evidence, policy.quality_perplexity)]
     return _all_passed(checks, Reason.QUALITY)
 
 
-def bit_exact(baseline: Iterable[Array], again: Iterable[Array], candidate: Iterable[Array]) -> Check:
+def bit_exact(
+    baseline: Iterable[Array], again: Iterable[Array], candidate: Iterable[Array]
+) -> Check:
     """Demand the baseline's very bits, or its own noise where it does not repeat itself.
 
     Raises:
@@ -177,7 +195,9 @@ def bit_exact(baseline: Iterable[Array], again: Iterable[Array], candidate: Iter
     if noise == 0.0:
         check = Check("bit_exact", unequal == 0, f"{unequal} bytes differ from the baseline's")
     else:
-        text = f"baseline is not deterministic: its noise is {noise:.3g}, the candidate's {worst:.3g}"
+        text = (
+            f"baseline is not deterministic: its noise is {noise:.3g}, the candidate's {worst:.3g}"
+        )
         check = Check("bit_exact", worst <= noise, text)
     return _all_passed([check], Reason.NUMERICS)[0]
 
@@ -208,7 +228,9 @@ def _divergence(evidence: Evidence, policy: NumericsPolicy) -> Check:
     bound = policy.kl_ratio * b.mean() + 3 * (c - policy.kl_ratio * b).std() / np.sqrt(len(b))
     # Below this a mean KL is float64 rounding, not a difference between distributions.
     passed = bool(c.mean() <= max(bound, 1e-12))
-    return Check("divergence", passed, f"mean KL(R||C) {c.mean():.3g}, KL(R||B) {b.mean():.3g} nats")
+    return Check(
+        "divergence", passed, f"mean KL(R||C) {c.mean():.3g}, KL(R||B) {b.mean():.3g} nats"
+    )
 
 
 def _greedy(evidence: Evidence) -> Check:
@@ -223,7 +245,9 @@ def _perplexity(evidence: Evidence, limit: float) -> Check:
     if not b.size:
         return Check("perplexity", True, "no text to score")
     change = float(np.expm1(c.mean() - b.mean()))
-    return Check("perplexity", abs(change) <= limit, f"{change:+.4%} on {b.size} tokens of real text")
+    return Check(
+        "perplexity", abs(change) <= limit, f"{change:+.4%} on {b.size} tokens of real text"
+    )
 
 
 def _all_passed(checks: list[Check], reason: Reason) -> list[Check]:

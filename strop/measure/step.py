@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-
 from strop.core import BASELINE_ID, Cluster, Pair, Phase, Tier
 from strop.engine.contract import Array, Batch, Engine, Timing
 from strop.measure.pairing import Slot
@@ -59,13 +58,18 @@ class Bench:
             timings[side] = self.engine.measure(batch)
         b, c = timings[BASELINE_ID], timings[version]
         pair = Pair(
-            slot.cluster, _request_ns(b, cluster, batch), _request_ns(c, cluster, batch), slot.baseline_first
+            slot.cluster,
+            _request_ns(b, cluster, batch),
+            _request_ns(c, cluster, batch),
+            slot.baseline_first,
         )
         return Timed(pair, _phases(b, c), batch, b.tokens, c.tokens)
 
     def _batch(self, cluster: Cluster, seed: int) -> Batch:
         batch = self.draw(cluster, seed)
-        return Batch(prompts=batch.prompts, inputs=batch.inputs, steps=self.steps if batch.prompts else 0)
+        return Batch(
+            prompts=batch.prompts, inputs=batch.inputs, steps=self.steps if batch.prompts else 0
+        )
 
 
 def _request_ns(timing: Timing, cluster: Cluster, batch: Batch) -> int:
@@ -83,5 +87,3 @@ def _phases(b: Timing, c: Timing) -> dict[Phase, tuple[int, int]]:
         Phase.PREFILL: (b.prefill_ns, c.prefill_ns),
         Phase.DECODE: (b.decode_ns, c.decode_ns),
     }
-
-

@@ -91,4 +91,6 @@ def score(verdict: Verdict) -> float:
     measured = verdict.slow or verdict.fast
     if measured is None:
         return 0.0
-    return measured.overall.ratio if verdict.status is Status.PASSED else measured.overall.ratio * 0.9
+    return (
+        measured.overall.ratio if verdict.status is Status.PASSED else measured.overall.ratio * 0.9
+    )

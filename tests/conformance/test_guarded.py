@@ -7,9 +7,8 @@ import warnings
 import pytest
 import torch
 
-from strop.core import Guards
+from strop.core import Fingerprint, Guards
 from strop.engine.torch.guarded import Handle, install, mismatch
-from strop.core import Fingerprint
 from strop.engine.torch.weights import digest
 from tests.support.candidates import candidate
 from tests.support.models import spectrum, tiny_llama
@@ -104,7 +103,9 @@ def test_removing_it_gives_the_bits_back(model: torch.nn.Module) -> None:
 
 def test_a_module_is_guarded_by_its_exact_shapes() -> None:
     module = spectrum()[0].eval().requires_grad_(False)
-    zero = candidate("import torch\ndef build(m, c):\n    return {'head': lambda x: x[:, :3] * 0}\n")
+    zero = candidate(
+        "import torch\ndef build(m, c):\n    return {'head': lambda x: x[:, :3] * 0}\n"
+    )
     handle = install(module, zero, Guards("cpu", "float32", 0, 0, ((2, 4, 64),)))
     with torch.inference_mode():
         assert module(torch.ones(2, 4, 64))["scores"].abs().sum() == 0

@@ -128,7 +128,11 @@ def rollout(forward: Callable[..., Any], prompt: int, batch: int = 2) -> torch.T
     """Logits of a prefill, a prefill in a second chunk, and four decode steps."""
     ids = tokens(batch, prompt + 9)
     parts, cache = [], None
-    for start, end in ((0, prompt), (prompt, prompt + 5), *((i, i + 1) for i in range(prompt + 5, prompt + 9))):
+    for start, end in (
+        (0, prompt),
+        (prompt, prompt + 5),
+        *((i, i + 1) for i in range(prompt + 5, prompt + 9)),
+    ):
         out = call(forward, ids[:, start:end], cache)
         parts.append(out.logits)
         cache = out[CACHE]
@@ -287,7 +291,12 @@ def test_a_model_cut_to_its_first_layers(build: Any) -> None:
     close(rollout(forward, 8), rollout(short.forward, 8))
 
 
-YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 1e4,
@@ -308,7 +317,11 @@ DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
         lambda: llama(rope_parameters=YARN),
         lambda: llama(rope_parameters=LLAMA3),
         lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=None)).eval(),
-        lambda: Qwen2ForCausalLM(Qwen2Config(**{**SIZES, "head_dim": 14, "num_attention_heads": 3, "num_key_value_heads": 1})).eval(),
+        lambda: Qwen2ForCausalLM(
+            Qwen2Config(
+                **{**SIZES, "head_dim": 14, "num_attention_heads": 3, "num_key_value_heads": 1}
+            )
+        ).eval(),
     ],
     ids=["biases", "mha", "yarn", "llama3", "mistral", "qwen2"],
 )

@@ -110,7 +110,7 @@ TORCH = {
         """),
 }
 
-_FAST_TOY = '''
+_FAST_TOY = """
 import numpy as np
 def build(model, ctx):
     def forward(tokens, state):
@@ -124,7 +124,7 @@ def build(model, ctx):
             rows.append({logits})
         return np.stack(rows), (total, count)
     return {"": forward}
-'''
+"""
 
 TOY = {
     **_ANY,

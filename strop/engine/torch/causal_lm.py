@@ -113,7 +113,9 @@ class CausalLM:
     ) -> list[Array]:
         """Cut the padding off: per request, logits of (len(prompt) + len(forced), vocab)."""
         self.state_batch, self.state_forced = batch, forced
-        logits = torch.cat([part.float() if part.dtype == torch.bfloat16 else part for part in parts], dim=1)
+        logits = torch.cat(
+            [part.float() if part.dtype == torch.bfloat16 else part for part in parts], dim=1
+        )
         total = logits.shape[1]
         lengths = [len(p) + len(f) for p, f in zip(batch.prompts, forced, strict=True)]
         return [logits[i, total - n :].numpy(force=True) for i, n in enumerate(lengths)]
@@ -163,5 +165,3 @@ def _private_bytes() -> int:
     with open("/proc/self/statm", encoding="ascii") as statm:
         fields = statm.read().split()
     return (int(fields[1]) - int(fields[2])) * 4096
-
-

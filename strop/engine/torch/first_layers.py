@@ -11,7 +11,8 @@ __all__ = ["decoder_layers", "first_layers", "pick_k"]
 
 def decoder_layers(model: nn.Module) -> tuple[str, nn.ModuleList] | None:
     """Return path and list of the decoder layers: the longest ModuleList, if it is as long as
-    the config says; None for a model that has no such list."""
+    the config says; None for a model that has no such list.
+    """
     lists = [(p, m) for p, m in model.named_modules() if isinstance(m, nn.ModuleList)]
     if not lists:
         return None

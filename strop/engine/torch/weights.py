@@ -53,7 +53,9 @@ def attach(module: nn.Module, sealed: Sealed, *, private: bool = False) -> None:
     With `private` the mapping is copy-on-write: a write changes this process's copy alone.
     """
     if private:
-        mapping = mmap.mmap(sealed.fd, sealed.size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+        mapping = mmap.mmap(
+            sealed.fd, sealed.size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE
+        )
     else:
         mapping = mmap.mmap(sealed.fd, sealed.size, mmap.MAP_SHARED, mmap.PROT_READ)
     with warnings.catch_warnings():
@@ -62,7 +64,10 @@ def attach(module: nn.Module, sealed: Sealed, *, private: bool = False) -> None:
         for tensor in _tensors(module):
             if tensor.numel():
                 view = torch.frombuffer(
-                    mapping, dtype=tensor.dtype, count=tensor.numel(), offset=sealed.offsets[id(tensor)]
+                    mapping,
+                    dtype=tensor.dtype,
+                    count=tensor.numel(),
+                    offset=sealed.offsets[id(tensor)],
                 )
                 tensor.data = view.view(tensor.shape)
 

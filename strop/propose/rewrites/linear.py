@@ -60,9 +60,7 @@ def _whole(weight: torch.Tensor, bias: torch.Tensor | None) -> Linear:
     return lambda x: product(x, weight, bias, "none", none, "")
 
 
-def _halves(
-    left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None, cut: int
-) -> Linear:
+def _halves(left: torch.Tensor, right: torch.Tensor, bias: torch.Tensor | None, cut: int) -> Linear:
     first = _whole(left if left.is_mkldnn else left.contiguous(), bias)
     right = right if right.is_mkldnn else right.contiguous()
     onto = torch.ops.mkldnn._linear_pointwise.binary

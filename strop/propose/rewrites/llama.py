@@ -63,9 +63,7 @@ class Llama:
             rest[self.cache_name] = given
             kept = {"use_cache": use_cache, "logits_to_keep": logits_to_keep}
             return self.original(input_ids, attention_mask, position_ids, *args, **kept, **rest)
-        logits = self._logits(
-            input_ids, attention_mask, position_ids, cache.layers, logits_to_keep
-        )
+        logits = self._logits(input_ids, attention_mask, position_ids, cache.layers, logits_to_keep)
         fields: dict[str, Any] = {"logits": logits, self.cache_name: cache}
         return CausalLMOutputWithPast(**fields)
 
@@ -94,9 +92,7 @@ def _native(model: Any) -> Callable[..., torch.Tensor]:
     return NativeDecode(model, family.layers(model))
 
 
-def visible(
-    attention_mask: torch.Tensor | None, count: int, total: int
-) -> torch.Tensor | None:
+def visible(attention_mask: torch.Tensor | None, count: int, total: int) -> torch.Tensor | None:
     """Return a bool (batch, 1, count, total), True where a query may look; None for plain causal.
 
     `attention_mask` is (batch, total) with 0 at padding; one without padding masks nothing.
