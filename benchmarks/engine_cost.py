@@ -94,9 +94,7 @@ def restarts(engine: ProcessEngine, repeats: int) -> list[float]:
     return times[1:]
 
 
-def report(
-    engine: ProcessEngine, figures: dict[str, list[float]], out: Path | None
-) -> dict[str, Any]:
+def report(engine: ProcessEngine, figures: dict[str, list[float]], out: Path | None) -> dict[str, Any]:
     """Return medians and ranges with the setup; write the raw figures to `out`."""
     held = engine.describe()
     setup = {

@@ -38,9 +38,7 @@ def main(name: str, deployment: str) -> int:
     installed = getattr(model, "strop", None)
     print(tokenizer.decode(after, skip_special_tokens=True))
     print(f"original {before_tok_s:.1f} tok/s, applied {after_tok_s:.1f} tok/s", end=", ")
-    print(
-        f"version {installed.version[:12]}" if installed else "nothing is live: the original runs"
-    )
+    print(f"version {installed.version[:12]}" if installed else "nothing is live: the original runs")
     print("same greedy text" if before == after else "THE TEXT DIFFERS")
     return 0 if before == after else 1
 

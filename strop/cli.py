@@ -33,9 +33,7 @@ Trace = Annotated[Path, typer.Argument(help="Azure CSV, Mooncake, Weka or strop 
 
 @app.callback()
 def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
 ) -> None:
     if version:
         from strop import __version__
@@ -98,9 +96,7 @@ def history(name: Name, home: Home = None, as_json: Json = False) -> None:
 
 @app.command()
 def show(
-    candidate: Annotated[
-        str, typer.Argument(help="Id of a candidate or version; a prefix will do.")
-    ],
+    candidate: Annotated[str, typer.Argument(help="Id of a candidate or version; a prefix will do.")],
     home: Home = None,
     source: Annotated[bool, typer.Option("--source", help="Print its files too.")] = False,
     as_json: Json = False,

@@ -114,18 +114,14 @@ def _show_observed(facts: Mapping[str, Any], clusters: list[dict[str, Any]]) -> 
     spread = {k: v for k, v in facts.items() if isinstance(v, dict) and "p50" in v}
     plain = {k: v for k, v in facts.items() if k not in spread}
     tables.facts({k: f"{v:.3g}" if isinstance(v, float) else v for k, v in plain.items()})
-    tables.rows(
-        [{"": k, **{p: f"{x:.3g}" for p, x in v.items()}} for k, v in spread.items()], "percentiles"
-    )
+    tables.rows([{"": k, **{p: f"{x:.3g}" for p, x in v.items()}} for k, v in spread.items()], "percentiles")
     tables.rows(clusters, "clusters")
 
 
 def status(home: Path | None, as_json: bool) -> None:
     """Print each deployment: what is live, since when, what was tried."""
     with _journal(home) as journal:
-        names = {
-            event.decode(Started).deployment.name for event in journal.events(kind="run_started")
-        }
+        names = {event.decode(Started).deployment.name for event in journal.events(kind="run_started")}
         found = [_status_row(journal, name) for name in sorted(names)]
     _print(as_json, found, lambda: tables.rows(found, "deployments"))
 
@@ -169,7 +165,7 @@ def _detail(event: Any) -> str:
         moved = event.decode(Aliases)
         names = " ".join(f"{k}={v[:12]}" for k, v in moved.names.items())
         return f"epoch {moved.epoch}: {names or 'live=' + BASELINE_ID}"
-    return event.key[:12] if event.key else event.run
+    return str(event.key[:12] if event.key else event.run)
 
 
 def show(candidate: str, home: Path | None, source: bool, as_json: bool) -> None:
@@ -191,9 +187,7 @@ def show(candidate: str, home: Path | None, source: bool, as_json: bool) -> None
     _print(as_json, data, lambda: _show_candidate(found, verdicts, stored.files if source else {}))
 
 
-def _show_candidate(
-    found: Mapping[str, Any], verdicts: list[Any], files: Mapping[str, str]
-) -> None:
+def _show_candidate(found: Mapping[str, Any], verdicts: list[Any], files: Mapping[str, str]) -> None:
     tables.facts({**found, "files": ", ".join(found["files"])})
     for verdict in verdicts:
         said = {"verdict": verdict.reason or verdict.status, "detail": verdict.detail}
@@ -240,9 +234,7 @@ def doctor(home: Path | None, as_json: bool) -> None:
         trouble = ["none yet"]
     found = {
         "engines": ", ".join(HOLDERS),
-        "torch": "there"
-        if importlib.util.find_spec("torch")
-        else "missing: pip install 'strop[torch]'",
+        "torch": "there" if importlib.util.find_spec("torch") else "missing: pip install 'strop[torch]'",
         "compiler": shutil.which("g++") or "no g++: native rewrites are left out",
         "gpu": "/dev/nvidia0" if Path("/dev/nvidia0").exists() else "none",
         **layers,
@@ -274,9 +266,7 @@ def _template_line(field: Any) -> str:
 def _journal(home: Path | None, *, make: bool = False) -> Journal:
     folder = home or config.state_dir()
     if not make and not (folder / "journal.db").exists():
-        raise StropError(
-            f"no journal in {folder}; run `strop optimize` first, or name it with --home"
-        )
+        raise StropError(f"no journal in {folder}; run `strop optimize` first, or name it with --home")
     return Journal.open(folder)
 
 

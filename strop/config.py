@@ -140,12 +140,10 @@ def load(path: Path) -> Deployment:
 def _with_paths_from(deployment: Deployment, folder: Path) -> Deployment:
     """Resolve relative files against the folder the TOML stands in."""
     traffic = deployment.traffic
-    changes = {
-        key: str(folder / value)
-        for key in ("trace", "text")
-        if (value := getattr(traffic, key)) and not Path(value).is_absolute()
-    }
-    return dataclasses.replace(deployment, traffic=dataclasses.replace(traffic, **changes))
+    # An absolute path stays what it is; an empty one means none.
+    trace = str(folder / traffic.trace) if traffic.trace else ""
+    text = str(folder / traffic.text) if traffic.text else ""
+    return dataclasses.replace(deployment, traffic=dataclasses.replace(traffic, trace=trace, text=text))
 
 
 def resolve(kind: type[T], table: Mapping[str, Any], where: str) -> T:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from strop import stats
 from strop.config import Deployment
 from strop.core import (
     Candidate,
@@ -54,6 +53,8 @@ from strop.workload import Prompts
 
 __all__ = ["Judge", "Listener", "Searcher", "confirm", "optimize", "search", "ship"]
 
+CONFIRMATIONS = 3
+"""So many of the best candidates may try to confirm their gain on fresh pairs, and share alpha."""
 _PROMISING = 0.97
 """A candidate goes on to the slow tier when its fast ratio is this share of the best one yet."""
 
@@ -119,9 +120,7 @@ def plan(turn: Turn, listen: Listener) -> None:
     """Measure what the machine can do and where the baseline's time goes: the targets."""
     listen.stage("plan", "bandwidth and baseline")
     turn.bandwidth = hardware.read_bandwidth()
-    turn.floor_ms = {
-        tier: target.decode_floor_ms(turn.description, tier, turn.bandwidth) for tier in Tier
-    }
+    turn.floor_ms = {tier: target.decode_floor_ms(turn.description, tier, turn.bandwidth) for tier in Tier}
     steps = {cluster.id: turn.baseline_ms(cluster) for cluster in turn.workload.clusters}
     found = target.targets(turn.workload.clusters, steps, turn.floor_ms[Tier.SLOW])
     turn.targets = tuple(found)
@@ -183,8 +182,11 @@ class Judge:
             verdict = record.verdict(Status.FAILED, fault.reason, fault.detail)
         except Inconclusive as unsure:
             verdict = record.verdict(Status.INCONCLUSIVE, None, str(unsure))
+        except EngineGone as gone:
+            detail = f"the engine died with it ({gone})"
+            verdict = record.verdict(Status.FAILED, Reason.CRASHED, detail)
         finally:
-            self._clean_up()
+            self.clean_up()
         self.learn(verdict)
         return replace(verdict, jail=self.turn.jail, seconds=time.monotonic() - started)
 
@@ -227,17 +229,16 @@ class Judge:
         bench.warm_up(candidate.id, workload.clusters, rng)
         runs: list[Timed] = []
         for count, slots in enumerate(pairing.rounds(workload, rounds, rng), 1):
-            runs += [
-                bench.run(candidate.id, workload.cluster(slot.cluster), slot) for slot in slots
-            ]
+            runs += [bench.run(candidate.id, workload.cluster(slot.cluster), slot) for slot in slots]
             self.listen.tier(tier, count, rounds)
-            if not held_out and not speed.keep_going(
-                _pairs(runs), workload, turn.deployment.policy
-            ):
+            if not held_out and not speed.keep_going(_pairs(runs), workload, turn.deployment.policy):
                 break
-        decision = speed.decide(_pairs(runs), workload, turn.deployment.policy)
+        policy = turn.deployment.policy
+        if held_out:
+            policy = replace(policy, alpha=policy.alpha / CONFIRMATIONS)
+        decision = speed.decide(_pairs(runs), workload, policy)
         record.measured[tier] = turn.measurement(tier, decision, bench, runs)
-        speed.demand(decision, turn.deployment.policy)
+        speed.demand(decision, policy)
         return runs
 
     def rescore(self, candidate: Candidate, exam: Exam, runs: list[Timed]) -> Check:
@@ -275,7 +276,7 @@ class Judge:
         self.turn.engine.restore()
         record.add(Check("restore", True, "the baseline's outputs have the bits they had before"))
 
-    def _clean_up(self) -> None:
+    def clean_up(self) -> None:
         """Leave the engine as it was, whatever happened; a dead owner is started again."""
         try:
             with suppress(Fault):
@@ -303,7 +304,7 @@ class Record:
 def confirm(turn: Turn, run: Run, judge: Judge, listen: Listener) -> Verdict | None:
     """Measure the winner again on held-out prompts and fresh pairs; the next best if it fails."""
     known = run.confirmations()
-    for trial in _significant(run, turn.deployment.policy.alpha)[:3]:
+    for trial in run.passed()[:CONFIRMATIONS]:
         id = trial.proposal.candidate
         if id not in known:
             listen.stage("confirm", id[:12])
@@ -329,7 +330,7 @@ def _confirm(turn: Turn, candidate: Candidate, judge: Judge) -> Verdict:
     except Inconclusive as unsure:
         verdict = record.verdict(Status.INCONCLUSIVE, None, str(unsure))
     finally:
-        judge._clean_up()
+        judge.clean_up()
     return replace(verdict, jail=turn.jail, seconds=time.monotonic() - started)
 
 
@@ -357,14 +358,6 @@ def ship(turn: Turn, run: Run, winner: Verdict | None, listen: Listener) -> Outc
     outcome = Outcome(version.id, "confirmed on held-out prompts and fresh pairs", best)
     run.finish(outcome)
     return outcome
-
-
-def _significant(run: Run, alpha: float) -> list[Trial]:
-    """Return the passed trials that stand when all candidates of the run share one alpha."""
-    judged = [trial for trial in run.trials() if trial.verdict.slow]
-    evidence = [trial.verdict.slow.e_value for trial in judged if trial.verdict.slow]
-    stand = {judged[index].proposal.candidate for index in stats.e_bh(evidence, alpha)}
-    return [trial for trial in run.passed() if trial.proposal.candidate in stand]
 
 
 def _pairs(runs: list[Timed]) -> list[Pair]:

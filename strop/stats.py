@@ -1,4 +1,4 @@
-"""The judge's statistics: anytime-valid evidence, intervals, many candidates under one alpha."""
+"""The judge's statistics: anytime-valid evidence, intervals, rank correlation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["EProcess", "e_bh", "median_interval", "spearman"]
+__all__ = ["EProcess", "median_interval", "spearman"]
 
-_BETS = (0.1, 0.25, 0.5, 0.9)
+_BETS = (0.1, 0.25, 0.5, 0.95)
 _CLIPS = (0.01, 0.03, 0.1, 0.3)
 
 Floats = npt.NDArray[np.float64]
@@ -49,17 +49,6 @@ class EProcess:
         top = float(self._log_wealth.max())
         mean = top + math.log(float(np.exp(self._log_wealth - top).mean()))
         return math.exp(min(mean, 700.0))
-
-
-def e_bh(e_values: Sequence[float], alpha: float) -> list[int]:
-    """Return the indices that stand at false discovery rate alpha (Wang & Ramdas 2022, e-BH).
-
-    Valid under any dependence between the e-values.
-    """
-    order = sorted(range(len(e_values)), key=lambda i: -e_values[i])
-    count = len(e_values)
-    stand = [k for k, i in enumerate(order, 1) if e_values[i] >= count / (alpha * k)]
-    return sorted(order[: max(stand)]) if stand else []
 
 
 def median_interval(

@@ -87,11 +87,7 @@ class Turn:
     def budget_s(self, search: str) -> float:
         """Seconds that a search may spend."""
         settings = self.deployment.search
-        return (
-            (settings.flag_budget_s or settings.budget_s)
-            if search == "flags"
-            else settings.budget_s
-        )
+        return (settings.flag_budget_s or settings.budget_s) if search == "flags" else settings.budget_s
 
     def out_of_trials(self, run: Run, search: str) -> bool:
         """Whether the deployment's cap on candidates is reached."""
@@ -208,14 +204,11 @@ class Turn:
         windows = [self._text_batch(lengths, _WINDOW_DECODE, rng, True) for _ in range(count)]
         return [longest, *windows]
 
-    def _text_batch(
-        self, lengths: tuple[int, ...], forced: int, rng: random.Random, held_out: bool
-    ) -> Batch:
+    def _text_batch(self, lengths: tuple[int, ...], forced: int, rng: random.Random, held_out: bool) -> Batch:
         """Cut windows of text; the last `forced` tokens of each are fed by decode steps."""
         assert self.prompts is not None
         texts = [
-            self.prompts.draw(length + forced, 1, rng.getrandbits(60), held_out)[0]
-            for length in lengths
+            self.prompts.draw(length + forced, 1, rng.getrandbits(60), held_out)[0] for length in lengths
         ]
         return Batch(
             prompts=tuple(text[:-forced] for text in texts),

@@ -58,9 +58,7 @@ class Prompts:
             self._refuse_foreign(tokenizer)
         self._split = len(self._ids) - int(len(self._ids) * HELD_OUT)
 
-    def draw(
-        self, length: int, batch: int, seed: int | bytes, held_out: bool = False
-    ) -> tuple[Window, ...]:
+    def draw(self, length: int, batch: int, seed: int | bytes, held_out: bool = False) -> tuple[Window, ...]:
         """Return `batch` windows of `length` tokens at offsets that follow from the seed.
 
         Windows may overlap one another, but never the part of the text that the other value of
@@ -148,9 +146,7 @@ def _uniform(key: bytes, count: int, below: int) -> list[int]:
 
 def _tokenized(tokenizer: str, text: str) -> Window:
     if not tokenizer:
-        raise StropError(
-            'the model has no tokenizer.json; add one, or set traffic.tokens = "synthetic"'
-        )
+        raise StropError('the model has no tokenizer.json; add one, or set traffic.tokens = "synthetic"')
     return _encoded(_read_text(text), text or "the text that strop ships", Path(tokenizer))
 
 

@@ -152,9 +152,7 @@ def test_files_are_small(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = {place(path): lines(path) for path in sources()}
     total, median = sum(sizes.values()), statistics.median(sizes.values())
     with capsys.disabled():
-        print(
-            f"\nstrop/: {total:,} lines of {TOTAL_LINES:,}, {len(sizes)} files, median {median:g}"
-        )
+        print(f"\nstrop/: {total:,} lines of {TOTAL_LINES:,}, {len(sizes)} files, median {median:g}")
     assert {name: size for name, size in sizes.items() if size > FILE_LINES} == {}
     assert median <= MEDIAN_FILE_LINES
     assert total <= TOTAL_LINES
@@ -170,9 +168,7 @@ def test_public_functions_are_annotated_and_documented() -> None:
     for path in sources(".py"):
         for function in public_functions(tree(path).body):
             name = f"{place(path, function)} {function.name}"
-            faults += [
-                f"{name}: {argument} has no annotation" for argument in unannotated(function)
-            ]
+            faults += [f"{name}: {argument} has no annotation" for argument in unannotated(function)]
             if not ast.get_docstring(function):
                 faults.append(f"{name}: no docstring")
     assert faults == []
@@ -246,9 +242,7 @@ def test_every_reason_is_given_somewhere_or_waits_for_something() -> None:
         for path in sources(".py")
         if path.name != "core.py"
         for node in ast.walk(tree(path))
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "Reason"
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Reason"
     }
     missing = {reason for reason in Reason if reason.name not in given}
     assert missing == set(RESERVED)

@@ -1,0 +1,1 @@
+"""What people see: progress in the terminal, tables, and the HTML report."""

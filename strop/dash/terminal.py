@@ -1,142 +1,242 @@
-"""The loop at work, on a terminal: best so far, trials an hour, time left. Plain lines elsewhere."""
+"""The loop at work, as a terminal sees it: a live view, or one line a verdict in a log.
+
+The live view is drawn between measurements, never by a thread of its own: on a machine whose
+every core is being measured, a drawing thread would be noise.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from strop.config import Deployment
-from strop.core import Param, Proposal, Status, Tier, Trial
+from strop.core import Proposal, Status, Tier, Trial
+from strop.dash import words
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.status import Status as Spinner
+    from types import TracebackType
 
-__all__ = ["Progress", "Quiet", "trial_line"]
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+    from rich.text import Text
+
+__all__ = ["Progress", "Quiet", "verdict_line"]
+
+_STYLE = {Status.PASSED: "green", Status.FAILED: "red", Status.INCONCLUSIVE: "yellow"}
+_BAR = 40
 
 
 class Quiet:
-    """Shows nothing; for `--json`. Satisfies `strop.loop.Listener`."""
-
-    def stage(self, name: str, detail: str = "") -> None:
-        """Ignore."""
-
-    def proposed(self, proposal: Proposal) -> None:
-        """Ignore."""
-
-    def tier(self, tier: Tier, rounds: int, of: int) -> None:
-        """Ignore."""
-
-    def judged(self, trial: Trial) -> None:
-        """Ignore."""
+    """Shows nothing: for `--json`. Satisfies `strop.loop.Listener`."""
 
     def __enter__(self) -> Quiet:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class Progress:
-    """One line for every verdict, and on a terminal a live line below. Satisfies `Listener`."""
-
-    def __init__(self, deployment: Deployment, console: Console | None = None) -> None:
-        from rich.console import Console as RichConsole
-
-        self.deployment = deployment
-        self.console = console or RichConsole(stderr=True, highlight=False)
-        self.started = time.monotonic()
-        self.trials = 0
-        self.refused = 0
-        self.best = 0.0
-        self.search = ""
-        self.current = ""
-        self.spent_s = 0.0
-        self.spinner: Spinner | None = None
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to end."""
 
     def stage(self, name: str, detail: str = "") -> None:
         """See `Listener.stage`."""
-        if name == "search":
-            self.search, self.spent_s = detail, 0.0
-            detail = f"{detail}, {self._budget_s():.0f} s"
-        self.console.print(f"[bold]{name:>8}[/]  {_plain(detail)}")
+
+    def line(self, text: str) -> None:
+        """Take a message of the engine."""
 
     def proposed(self, proposal: Proposal) -> None:
         """See `Listener.proposed`."""
-        self.current = f"#{proposal.number} {short(proposal.params)}"
-        self._draw("building")
 
     def tier(self, tier: Tier, rounds: int, of: int) -> None:
         """See `Listener.tier`."""
-        self._draw(f"{tier.value} tier, round {rounds} of {of}")
 
     def judged(self, trial: Trial) -> None:
         """See `Listener.judged`."""
-        verdict = trial.verdict
-        self.trials += 1
-        self.refused += verdict.status is Status.FAILED
-        self.spent_s = trial.spent_s
-        if verdict.status is Status.PASSED and verdict.slow:
-            self.best = max(self.best, verdict.slow.overall.ratio)
-        colour = {Status.PASSED: "green", Status.FAILED: "red"}.get(verdict.status, "yellow")
-        self.console.print(f"[{colour}]{_plain(trial_line(trial))}[/]", soft_wrap=True)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is on show."""
+
+    stage: str = "start"
+    detail: str = ""
+    search: str = ""
+    current: str = ""
+    tier: Tier | None = None
+    rounds: int = 0
+    of: int = 0
+    tried: int = 0
+    """In this search, by this process."""
+    total: int = 0
+    refused: int = 0
+    best: Trial | None = None
+    spent_s: float = 0.0
+    """Of this search at `spent_at`, by every process that worked on it."""
+    spent_at: float = 0.0
+    search_at: float = 0.0
+
+
+class Progress(Quiet):
+    """Shows stages, candidates and verdicts. Satisfies `strop.loop.Listener`; a context manager.
+
+    Where standard output is no terminal, every message and every verdict is one plain line.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Make one; nothing is drawn before it is entered.
+
+        Args:
+            deployment: whose budgets to count down.
+            console: where to draw; standard output by default.
+            clock: seconds, for the elapsed time.
+        """
+        from rich.console import Console
+
+        self._deployment = deployment
+        self._console = console or Console(highlight=False)
+        self._clock = clock
+        self._seen = _Seen()
+        self._live: Live | None = None
 
     def __enter__(self) -> Progress:
-        if self.console.is_terminal:
-            self.spinner = self.console.status("")
-            self.spinner.start()
+        if self._console.is_terminal:
+            from rich.live import Live
+
+            self._live = Live(
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                get_renderable=self._view,
+            )
+            self._live.start(refresh=True)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self.spinner:
-            self.spinner.stop()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the terminal as it was."""
+        if self._live:
+            self._live.stop()
+            self._live = None
 
-    def _budget_s(self) -> float:
-        search = self.deployment.search
-        return (
-            (search.flag_budget_s or search.budget_s) if self.search == "flags" else search.budget_s
-        )
+    def stage(self, name: str, detail: str = "") -> None:
+        """See `Listener.stage`."""
+        seen, now = self._seen, self._clock()
+        seen.stage, seen.detail, seen.current, seen.tier = name, words.one_line(detail), "", None
+        seen.search = detail if name == "search" else ""
+        if name == "search":
+            seen.tried, seen.spent_s, seen.spent_at, seen.search_at = 0, 0.0, now, now
+        self._print(f"{name:<8} {seen.detail}", "dim")
 
-    def _draw(self, doing: str) -> None:
-        if not self.spinner:
-            return
-        elapsed_s = time.monotonic() - self.started
-        best = f"best {self.best:.2f}x" if self.best else "no winner yet"
-        rate = f"{self.trials / elapsed_s * 3600:.0f} trials/h"
-        left = f"{max(0.0, self._budget_s() - self.spent_s):.0f} s left"
-        parts = [
-            best,
-            f"{self.trials} tried, {self.refused} refused",
-            rate,
-            left,
-            self.current,
-            doing,
-        ]
-        self.spinner.update(_plain("  |  ".join(parts)))
+    def line(self, text: str) -> None:
+        """Show a message of the engine."""
+        self._print(words.one_line(text), "dim")
+
+    def proposed(self, proposal: Proposal) -> None:
+        """See `Listener.proposed`."""
+        self._seen.current = f"#{proposal.number} {words.params(proposal.params)}"
+        self._seen.tier = None
+        self._draw()
+
+    def tier(self, tier: Tier, rounds: int, of: int) -> None:
+        """See `Listener.tier`."""
+        self._seen.tier, self._seen.rounds, self._seen.of = tier, rounds, of
+        self._draw()
+
+    def judged(self, trial: Trial) -> None:
+        """See `Listener.judged`."""
+        seen, slow = self._seen, trial.verdict.slow
+        seen.tried, seen.total, seen.current, seen.tier = seen.tried + 1, seen.total + 1, "", None
+        seen.refused += trial.verdict.status is Status.FAILED
+        seen.spent_s, seen.spent_at = trial.spent_s, self._clock()
+        if slow and trial.verdict.status is Status.PASSED:
+            best = seen.best.verdict.slow if seen.best else None
+            if best is None or slow.overall.ratio > best.overall.ratio:
+                seen.best = trial
+        self._print(verdict_line(trial), _STYLE[trial.verdict.status])
+
+    def _print(self, text: str, style: str) -> None:
+        from rich.text import Text
+
+        # Not wrapped: a log line stays one line whatever the width.
+        self._console.print(Text(text, style), soft_wrap=True)
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._live:
+            self._live.refresh()
+
+    def _view(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        seen = self._seen
+        head = Text.assemble((self._deployment.name, "bold"), f"  {seen.stage} {seen.detail}  ")
+        head.append(self._clock_text(), "dim")
+        lines: list[RenderableType] = [Text(), head, self._best_line()]
+        if seen.current:
+            lines.append(Text(seen.current, "cyan", no_wrap=True, overflow="ellipsis"))
+        if seen.tier:
+            lines.append(self._bar(seen.tier))
+        return Group(*lines)
+
+    def _bar(self, tier: Tier) -> RenderableType:
+        from rich.columns import Columns
+        from rich.progress_bar import ProgressBar
+        from rich.text import Text
+
+        seen = self._seen
+        bar = ProgressBar(total=seen.of, completed=seen.rounds, width=_BAR)
+        count = Text(f"{seen.rounds}/{seen.of} rounds")
+        return Columns([Text(f"{tier.value} tier"), bar, count], padding=(0, 1))
+
+    def _best_line(self) -> Text:
+        from rich.text import Text
+
+        seen = self._seen
+        best = seen.best.verdict.slow if seen.best else None
+        text = Text("best so far ")
+        text.append(words.interval(best.overall) if best else "none yet", "bold green" if best else "")
+        text.append(f"   {seen.total} tried, {seen.refused} refused")
+        if rate := self._per_hour():
+            text.append(f", {rate:.0f} an hour")
+        return text
+
+    def _clock_text(self) -> str:
+        """Return elapsed time, and what is left of the search's budget."""
+        seen = self._seen
+        if not seen.search:
+            return ""
+        elapsed = seen.spent_s + self._clock() - seen.spent_at
+        settings = self._deployment.search
+        flags = seen.search == "flags" and settings.flag_budget_s
+        budget = settings.flag_budget_s if flags else settings.budget_s
+        left = max(budget - elapsed, 0.0)
+        of = f"{words.seconds(elapsed)} of {words.seconds(budget)}"
+        return f"{of}, {words.seconds(left)} left"
+
+    def _per_hour(self) -> float:
+        """Return judged candidates an hour, in this search; 0 before the first."""
+        seen = self._seen
+        took = seen.spent_at - seen.search_at
+        return seen.tried / took * 3600 if seen.tried and took > 0 else 0.0
 
 
-def trial_line(trial: Trial) -> str:
-    """Say in one line what became of a proposal."""
-    verdict, proposal = trial.verdict, trial.proposal
-    fast = f"fast {verdict.fast.overall.ratio:.2f}x" if verdict.fast else ""
-    slow = ""
+def verdict_line(trial: Trial) -> str:
+    """Return a verdict on one line: number, search, result, ratios, choices, seconds, why."""
+    verdict = trial.verdict
+    parts = [f"#{trial.proposal.number} {words.one_line(trial.proposal.search)}", words.result(verdict)]
     if verdict.slow:
-        o = verdict.slow.overall
-        slow = f"{o.ratio:.2f}x ({o.low:.2f}..{o.high:.2f})"
-    what = verdict.reason.value if verdict.reason else verdict.status.value
-    parts = [f"#{proposal.number:<3} {proposal.search:8} {what:13}", slow, fast]
-    tail = f"{short(proposal.params)}  {verdict.seconds:.1f} s"
-    if verdict.status is not Status.PASSED:
-        tail += f"  {verdict.detail}"
-    return "  ".join([part for part in parts if part] + [tail])
-
-
-def short(params: Mapping[str, Param]) -> str:
-    """Write choices on one line."""
-    return " ".join(f"{name}={value}" for name, value in params.items())
-
-
-def _plain(text: str) -> str:
-    """Keep rich from reading markup in what a candidate or a user wrote."""
-    return text.replace("[", r"\[")
+        parts.append(words.interval(verdict.slow.overall))
+    if verdict.fast:
+        parts.append(f"fast {words.ratio(verdict.fast.overall.ratio)}")
+    parts += [words.params(trial.proposal.params), words.seconds(verdict.seconds)]
+    if verdict.detail:
+        parts.append(words.one_line(verdict.detail, 120))
+    return "  ".join(parts)

@@ -1,0 +1,1 @@
+"""Engines: started once, swapped for ever."""

@@ -346,9 +346,7 @@ class ProcessEngine:
         if self.description.kind is Kind.MODULE:
             return self.sample(0)
         tokens = np.random.default_rng(0).integers(0, self.description.vocab, 20)
-        return Batch(
-            prompts=(tuple(map(int, tokens[:16])),), forced=(tuple(map(int, tokens[16:])),)
-        )
+        return Batch(prompts=(tuple(map(int, tokens[:16])),), forced=(tuple(map(int, tokens[16:])),))
 
     def _tokens(self, arrays: list[Array], batch: int, steps: int) -> Array:
         if len(arrays) != 1 or arrays[0].shape != (batch, steps):

@@ -97,9 +97,7 @@ class ToyHolder:
         mapping = mmap.mmap(self.fd, len(self.data), mmap.MAP_SHARED, mmap.PROT_READ)
         flat = np.frombuffer(mapping, np.float32)
         split = _VOCAB * _WIDTH
-        return Toy(
-            flat[:split].reshape(_VOCAB, _WIDTH), flat[split:].reshape(_LAYERS, _WIDTH, _WIDTH)
-        )
+        return Toy(flat[:split].reshape(_VOCAB, _WIDTH), flat[split:].reshape(_LAYERS, _WIDTH, _WIDTH))
 
     def driver(self, role: str, private: bool) -> ToyDriver:
         """See `Holder.driver`."""

@@ -257,6 +257,7 @@ class Channel:
 
     def request(self) -> tuple[Any, list[int]]:
         """Wait for a request, as owner or worker; return it with its descriptors."""
+        self.sock.settimeout(None)  # a send before may have left its own
         header, fds, _, _ = socket.recv_fds(self.sock, _HEADER.size, 4)
         header += self._read(_HEADER.size - len(header), None) if header else b""
         if not header:

@@ -43,9 +43,7 @@ def admit(candidate: Candidate, allow_precision_change: bool) -> list[Check]:
         Fault: not_admitted, with the file and line to mend.
     """
     _check_files(candidate.files)
-    trees = {
-        name: _parse(name, text) for name, text in candidate.files.items() if name.endswith(".py")
-    }
+    trees = {name: _parse(name, text) for name, text in candidate.files.items() if name.endswith(".py")}
     _check_build(trees["forward.py"])
     declared = precision(candidate)
     if declared != "same" and not allow_precision_change:

@@ -76,7 +76,7 @@ def noise(exam: Exam) -> float:
     worst = 0.0
     for index in range(len(exam.batches)):
         for r, b in zip(*exam.answers(index), strict=True):
-            worst = max(worst, float(np.abs(b - r).max()))
+            worst = max(worst, float(np.abs(np.subtract(b, r, dtype=np.float64)).max()))
     return worst
 
 
@@ -109,9 +109,7 @@ def _demand_repeatable(exam: Exam, batch: Batch, outputs: list[Array]) -> None:
         return
     first, second = (exam.engine.score(batch, Role.BASELINE, exam.tier) for _ in range(2))
     if _same(first, second):
-        raise Fault(
-            Reason.NONDETERMINISTIC, "the same input gave other bits; the baseline repeats itself"
-        )
+        raise Fault(Reason.NONDETERMINISTIC, "the same input gave other bits; the baseline repeats itself")
 
 
 def _same(first: list[Array], second: list[Array]) -> bool:

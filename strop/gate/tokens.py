@@ -52,9 +52,7 @@ def rescore(
         f"worst regret {worst:.3g} of {4 * noise:.3g} in {tokens} tokens",
     )
     if not check.passed:
-        raise Fault(
-            Reason.NUMERICS, f"tokens of the timed run are not the model's: {check.measured}"
-        )
+        raise Fault(Reason.NUMERICS, f"tokens of the timed run are not the model's: {check.measured}")
     return check
 
 
@@ -64,9 +62,7 @@ def regret(engine: Engine, tier: Tier, batch: Batch, tokens: Array) -> float:
     # The last token is chosen by the row before it, so it need not be fed.
     prompts = tuple(p + row[:-1] for p, row in zip(batch.prompts, said, strict=True))
     worst = 0.0
-    for logits, row in zip(
-        engine.score(Batch(prompts=prompts), Role.BASELINE, tier), said, strict=True
-    ):
+    for logits, row in zip(engine.score(Batch(prompts=prompts), Role.BASELINE, tier), said, strict=True):
         tail = logits[-len(row) :].astype(np.float64)
         worst = max(worst, float((tail.max(-1) - tail[np.arange(len(row)), row]).max()))
     return worst

@@ -1,0 +1,1 @@
+"""Measure: interleaved pairs of baseline and candidate."""

@@ -67,9 +67,7 @@ class Bench:
 
     def _batch(self, cluster: Cluster, seed: int) -> Batch:
         batch = self.draw(cluster, seed)
-        return Batch(
-            prompts=batch.prompts, inputs=batch.inputs, steps=self.steps if batch.prompts else 0
-        )
+        return Batch(prompts=batch.prompts, inputs=batch.inputs, steps=self.steps if batch.prompts else 0)
 
 
 def _request_ns(timing: Timing, cluster: Cluster, batch: Batch) -> int:

@@ -133,9 +133,7 @@ def _numbered(cluster: Cluster, number: int) -> Cluster:
     return Cluster(number, *astuple(cluster)[1:])
 
 
-def _version(
-    parameters: tuple[object, ...], requests: Sequence[Request], clusters: Sequence[Cluster]
-) -> str:
+def _version(parameters: tuple[object, ...], requests: Sequence[Request], clusters: Sequence[Cluster]) -> str:
     """Name a clustering by what went in and what came out.
 
     The result is hashed too, because another numerical library may round a border elsewhere.

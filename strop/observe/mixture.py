@@ -63,9 +63,7 @@ def _fitted(points: Points, components: int, seed: int) -> GaussianMixture:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture
 
-    model = GaussianMixture(
-        components, reg_covar=LEAST_VARIANCE, random_state=seed, max_iter=200, n_init=1
-    )
+    model = GaussianMixture(components, reg_covar=LEAST_VARIANCE, random_state=seed, max_iter=200, n_init=1)
     with warnings.catch_warnings():
         # Mixtures of a few repeated lengths hover around their optimum; any of them will do.
         warnings.simplefilter("ignore", ConvergenceWarning)

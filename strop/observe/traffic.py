@@ -28,9 +28,7 @@ _READERS: dict[str, _Reader] = {
 FORMATS = ("auto", *_READERS)
 
 
-def read(
-    path: Path, format: str = "auto", limit: int = 0, max_isl: int = 0, max_osl: int = 0
-) -> Trace:
+def read(path: Path, format: str = "auto", limit: int = 0, max_isl: int = 0, max_osl: int = 0) -> Trace:
     """Read a trace, plain or gzipped.
 
     Args:

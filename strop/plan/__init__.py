@@ -1,0 +1,1 @@
+"""Plan: what the hardware allows, and where the time goes."""

@@ -1,0 +1,1 @@
+"""Propose: where candidates come from."""

@@ -65,9 +65,7 @@ def compose(options: Mapping[str, Value], author: str, parent: str = BASELINE_ID
     return _candidate("modules", arguments, files, chosen, author, parent)
 
 
-def compose_flags(
-    options: Mapping[str, Value], author: str, parent: str = BASELINE_ID
-) -> Candidate:
+def compose_flags(options: Mapping[str, Value], author: str, parent: str = BASELINE_ID) -> Candidate:
     """Make a candidate that only sets the framework's flags; `space.FLAGS` has the options.
 
     Raises:

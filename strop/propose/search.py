@@ -48,7 +48,7 @@ class Search:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.name = name
         self.compose = compose
-        self.space = {
+        self.space: dict[str, optuna.distributions.BaseDistribution] = {
             key: optuna.distributions.CategoricalDistribution(tuple(values))
             for key, values in choices.items()
         }
@@ -91,6 +91,4 @@ def score(verdict: Verdict) -> float:
     measured = verdict.slow or verdict.fast
     if measured is None:
         return 0.0
-    return (
-        measured.overall.ratio if verdict.status is Status.PASSED else measured.overall.ratio * 0.9
-    )
+    return measured.overall.ratio if verdict.status is Status.PASSED else measured.overall.ratio * 0.9

@@ -43,18 +43,14 @@ def apply(model: M, name: str, *, home: Path | str | None = None) -> M:
     with Journal.open(Path(home) if home else state_dir()) as journal:
         registry = Registry(journal)
         if not registry.versions(name):
-            raise StropError(
-                f"nothing was ever shipped for {name!r}; `strop status` lists what was"
-            )
+            raise StropError(f"nothing was ever shipped for {name!r}; `strop status` lists what was")
         version = registry.live(name)
         if version is None:
             return model
         candidate = journal.get_candidate(version.candidate)
     why = mismatch(model, version.fingerprint)
     if why:
-        warnings.warn(
-            f"strop: the original forward stays: {why}; optimise again here", stacklevel=2
-        )
+        warnings.warn(f"strop: the original forward stays: {why}; optimise again here", stacklevel=2)
         return model
     install(model, candidate, version.guards)
     return model

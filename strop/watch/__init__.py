@@ -1,0 +1,1 @@
+"""Watch: health of what is live, drift of the traffic (to come)."""

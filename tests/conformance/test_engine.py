@@ -53,6 +53,11 @@ def install(case: Case, name: str, tier: Tier = Tier.SLOW) -> str:
     return candidate.id
 
 
+def run(case: Case, name: str) -> None:
+    install(case, name)
+    bits(case.engine)
+
+
 def bits(engine: ProcessEngine, role: Role = Role.ACTIVE, tier: Tier = Tier.SLOW) -> list[bytes]:
     batch = Batch(prompts=PROMPTS, forced=((1, 2),) * 3)
     return [array.tobytes() for array in engine.score(batch, role, tier)]
@@ -103,9 +108,7 @@ def test_the_reference_is_the_same_model_in_more_precision(case: Case) -> None:
 
 
 def test_the_tiers_are_different_models_on_the_same_weights(case: Case) -> None:
-    assert bits(case.engine, Role.BASELINE, Tier.FAST) != bits(
-        case.engine, Role.BASELINE, Tier.SLOW
-    )
+    assert bits(case.engine, Role.BASELINE, Tier.FAST) != bits(case.engine, Role.BASELINE, Tier.SLOW)
 
 
 def test_a_swap_and_its_restore_give_the_bits_back(case: Case) -> None:
@@ -141,15 +144,12 @@ def test_a_version_belongs_to_the_tier_it_was_built_for(case: Case) -> None:
         ("late_write", Reason.LATE_WRITE),
     ],
 )
-def test_a_fault_has_its_reason_and_the_engine_goes_on(
-    case: Case, name: str, reason: Reason
-) -> None:
+def test_a_fault_has_its_reason_and_the_engine_goes_on(case: Case, name: str, reason: Reason) -> None:
     if name not in case.candidates:
         pytest.skip("numpy cannot express it")
     before = bits(case.engine)
     with pytest.raises(Fault) as caught:
-        install(case, name)
-        bits(case.engine)
+        run(case, name)
     assert caught.value.reason is reason, str(caught.value)
     case.engine.restore()
     assert bits(case.engine) == before
@@ -178,8 +178,7 @@ def test_a_candidate_may_import_its_own_files(case: Case) -> None:
     files = {
         **case.candidates["same"].files,
         "parts/tools.py": "VALUE = 1\n",
-        "forward.py": "from .parts.tools import VALUE\n"
-        + case.candidates["same"].files["forward.py"],
+        "forward.py": "from .parts.tools import VALUE\n" + case.candidates["same"].files["forward.py"],
     }
     split = Candidate(files=files)
     before = bits(case.engine)

@@ -50,9 +50,7 @@ def test_inside_the_guards_the_new_forward_runs(model: torch.nn.Module) -> None:
         (torch.arange(80)[None], "context is longer"),
     ],
 )
-def test_outside_the_guards_the_original_runs(
-    model: torch.nn.Module, tokens: torch.Tensor, why: str
-) -> None:
+def test_outside_the_guards_the_original_runs(model: torch.nn.Module, tokens: torch.Tensor, why: str) -> None:
     before = logits(model, tokens)
     handle = installed(model)
     with pytest.warns(UserWarning, match=why):
@@ -103,9 +101,7 @@ def test_removing_it_gives_the_bits_back(model: torch.nn.Module) -> None:
 
 def test_a_module_is_guarded_by_its_exact_shapes() -> None:
     module = spectrum()[0].eval().requires_grad_(False)
-    zero = candidate(
-        "import torch\ndef build(m, c):\n    return {'head': lambda x: x[:, :3] * 0}\n"
-    )
+    zero = candidate("import torch\ndef build(m, c):\n    return {'head': lambda x: x[:, :3] * 0}\n")
     handle = install(module, zero, Guards("cpu", "float32", 0, 0, ((2, 4, 64),)))
     with torch.inference_mode():
         assert module(torch.ones(2, 4, 64))["scores"].abs().sum() == 0

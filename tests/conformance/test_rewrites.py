@@ -165,9 +165,7 @@ def test_the_compiled_step_serves_any_batch(model: nn.Module, build: Any, batch:
 
 @pytest.mark.parametrize("threads", [1, 3])
 @NEEDS_COMPILER
-def test_the_compiled_step_serves_any_number_of_threads(
-    model: nn.Module, build: Any, threads: int
-) -> None:
+def test_the_compiled_step_serves_any_number_of_threads(model: nn.Module, build: Any, threads: int) -> None:
     forward = build(model, compose({"scope": "whole", "decode": "native"}, "test"))[""]
     want, before = rollout(model.forward, 1), torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -206,9 +204,7 @@ def test_only_the_asked_logits_are_given(model: nn.Module, build: Any, keep: Any
 
 
 @pytest.mark.parametrize("options", [{"scope": "whole"}, EVERYTHING], ids=str)
-def test_caches_pass_between_the_original_and_the_rewrite(
-    model: nn.Module, build: Any, options: Any
-) -> None:
+def test_caches_pass_between_the_original_and_the_rewrite(model: nn.Module, build: Any, options: Any) -> None:
     forward = build(model, compose(options, "test"))[""]
     ids, original = tokens(2, 12), model.forward
     want = call(original, ids).logits
@@ -233,9 +229,7 @@ def test_a_cache_given_empty_is_the_one_that_comes_back(model: nn.Module, build:
 
 @pytest.mark.parametrize("options", [{"scope": "whole"}, EVERYTHING], ids=str)
 @pytest.mark.parametrize("how", [{}, {"num_beams": 3}], ids=["greedy", "beams"])
-def test_generate_gives_the_same_tokens(
-    model: nn.Module, build: Any, options: Any, how: Any
-) -> None:
+def test_generate_gives_the_same_tokens(model: nn.Module, build: Any, options: Any, how: Any) -> None:
     ids = tokens(2, 7)
     mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]])
     settings = {"attention_mask": mask, "max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
@@ -244,9 +238,7 @@ def test_generate_gives_the_same_tokens(
     assert torch.equal(model.generate(ids, **settings, **how), want)
 
 
-def test_a_cache_filled_in_inference_mode_may_be_used_outside_it(
-    model: nn.Module, build: Any
-) -> None:
+def test_a_cache_filled_in_inference_mode_may_be_used_outside_it(model: nn.Module, build: Any) -> None:
     forward = build(model, compose(EVERYTHING, "test"))[""]
     ids = tokens(1, 6)
     cache = call(forward, ids[:, :5])[CACHE]
@@ -318,9 +310,7 @@ DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
         lambda: llama(rope_parameters=LLAMA3),
         lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=None)).eval(),
         lambda: Qwen2ForCausalLM(
-            Qwen2Config(
-                **{**SIZES, "head_dim": 14, "num_attention_heads": 3, "num_key_value_heads": 1}
-            )
+            Qwen2Config(**{**SIZES, "head_dim": 14, "num_attention_heads": 3, "num_key_value_heads": 1})
         ).eval(),
     ],
     ids=["biases", "mha", "yarn", "llama3", "mistral", "qwen2"],

@@ -79,9 +79,7 @@ def test_options_reach_build_and_the_manifest() -> None:
 
 
 def test_the_same_options_are_the_same_candidate() -> None:
-    assert (
-        compose({"scope": "whole"}, "a").id == compose({"linear": "aten", "scope": "whole"}, "a").id
-    )
+    assert compose({"scope": "whole"}, "a").id == compose({"linear": "aten", "scope": "whole"}, "a").id
     assert compose({"linear": "onednn"}, "a").id != compose({"linear": "onednn2"}, "a").id
 
 

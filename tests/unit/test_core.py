@@ -40,9 +40,7 @@ def test_a_log_ratio_above_zero_is_faster() -> None:
     assert Pair(0, 200, 100, True).log_ratio == pytest.approx(math.log(2))
 
 
-@pytest.mark.parametrize(
-    ("ratio", "low", "high"), [(1.0, 1.1, 1.2), (1.0, 0.0, 2.0), (1.0, 0.9, math.inf)]
-)
+@pytest.mark.parametrize(("ratio", "low", "high"), [(1.0, 1.1, 1.2), (1.0, 0.0, 2.0), (1.0, 0.9, math.inf)])
 def test_an_interval_holds_its_ratio(ratio: float, low: float, high: float) -> None:
     with pytest.raises(ValueError, match="interval"):
         Interval(ratio, low, high, 10)

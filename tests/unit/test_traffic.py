@@ -63,9 +63,7 @@ def test_mooncake_slice_prefix_against_the_slow_way() -> None:
     earlier: list[list[int]] = []
     for row, request in zip(rows, trace.requests, strict=True):
         ids = row["hash_ids"]
-        shared = max(
-            (n for n in range(len(ids) + 1) for e in earlier if e[:n] == ids[:n]), default=0
-        )
+        shared = max((n for n in range(len(ids) + 1) for e in earlier if e[:n] == ids[:n]), default=0)
         assert request.cached_prefix == min(512 * shared, row["input_length"])
         assert request.isl == row["input_length"]
         assert request.osl == row["output_length"]
@@ -91,12 +89,7 @@ def test_weka_slice() -> None:
     assert trace.dropped["repeated sessions"] == 1
     kept = {s["id"]: s for s in sessions if s["id"] != "trace_0427"}
     assert {r.session for r in trace.requests} == set(kept)
-    flat = [
-        call
-        for s in kept.values()
-        for entry in s["requests"]
-        for call in entry.get("requests", [entry])
-    ]
+    flat = [call for s in kept.values() for entry in s["requests"] for call in entry.get("requests", [entry])]
     answered = [call for call in flat if call["out"] > 0]
     assert trace.dropped["requests without output"] == len(flat) - len(answered) > 0
     assert len(trace.requests) == len(answered)
@@ -235,9 +228,7 @@ def test_a_wrong_format_is_named_at_the_first_line(tmp_path: Path, format: str) 
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=8,
 )
 _near = st.fixed_dictionaries(
@@ -257,9 +248,7 @@ _lines = st.lists(
 ).map(b"\n".join)
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=_lines | _lines.map(gzip.compress), format=st.sampled_from(FORMATS))
 def test_junk_raises_nothing_but_strop_errors(tmp_path: Path, content: bytes, format: str) -> None:
     path = _write(tmp_path, content)
@@ -282,9 +271,7 @@ _request = st.builds(
 )  # fmt: skip
 
 
-@settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests=st.lists(_request, min_size=1, max_size=20))
 def test_strop_format_round_trip(tmp_path: Path, requests: list[Request]) -> None:
     rows = [

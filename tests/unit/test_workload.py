@@ -48,9 +48,7 @@ def _is_run(window: tuple[int, ...]) -> bool:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    length=st.integers(1, 200), batch=st.integers(1, 9), seed=st.integers() | st.binary(max_size=40)
-)
+@given(length=st.integers(1, 200), batch=st.integers(1, 9), seed=st.integers() | st.binary(max_size=40))
 def test_windows_are_real_and_parts_disjoint(
     prompts: Prompts, length: int, batch: int, seed: int | bytes
 ) -> None:

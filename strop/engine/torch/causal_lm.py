@@ -113,9 +113,7 @@ class CausalLM:
     ) -> list[Array]:
         """Cut the padding off: per request, logits of (len(prompt) + len(forced), vocab)."""
         self.state_batch, self.state_forced = batch, forced
-        logits = torch.cat(
-            [part.float() if part.dtype == torch.bfloat16 else part for part in parts], dim=1
-        )
+        logits = torch.cat([part.float() if part.dtype == torch.bfloat16 else part for part in parts], dim=1)
         total = logits.shape[1]
         lengths = [len(p) + len(f) for p, f in zip(batch.prompts, forced, strict=True)]
         return [logits[i, total - n :].numpy(force=True) for i, n in enumerate(lengths)]

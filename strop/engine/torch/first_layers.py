@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 from torch import nn
 
@@ -10,8 +11,9 @@ __all__ = ["decoder_layers", "first_layers", "pick_k"]
 
 
 def decoder_layers(model: nn.Module) -> tuple[str, nn.ModuleList] | None:
-    """Return path and list of the decoder layers: the longest ModuleList, if it is as long as
-    the config says; None for a model that has no such list.
+    """Return path and list of the decoder layers, None for a model that has no such list.
+
+    They are the longest ModuleList, if it is as long as the config says.
     """
     lists = [(p, m) for p, m in model.named_modules() if isinstance(m, nn.ModuleList)]
     if not lists:
@@ -32,12 +34,13 @@ def first_layers(model: nn.Module, k: int) -> nn.Module:
     if found is None:
         return model
     path, layers = found
-    shared = {id(t): t for t in (*model.parameters(), *model.buffers())}
+    shared: dict[int, Any] = {id(t): t for t in (*model.parameters(), *model.buffers())}
     # Layers past K are left out of the copy before it is made.
     shared.update({id(layer): layer for layer in layers[k:]})
     short = copy.deepcopy(model, shared)
     parent, _, name = path.rpartition(".")
-    setattr(short.get_submodule(parent), name, nn.ModuleList(short.get_submodule(path)[:k]))
+    kept = list(short.get_submodule(path).children())[:k]
+    setattr(short.get_submodule(parent), name, nn.ModuleList(kept))
     _shorten_config(short, k)
     return short
 

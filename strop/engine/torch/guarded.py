@@ -97,9 +97,7 @@ class Handle:
             return f"the weights are {_dtype(self.model)}, not {self.guards.dtype}"
         if self.guards.shapes:
             shapes = tuple(tuple(tensor.shape) for tensor in tensors)
-            return (
-                "" if shapes == self.guards.shapes else f"input shapes {shapes} were not verified"
-            )
+            return "" if shapes == self.guards.shapes else f"input shapes {shapes} were not verified"
         return self._why_not_tokens(args, kwargs)
 
     def _why_not_tokens(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ import platform
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -147,7 +148,8 @@ def _step_bytes(model: nn.Module) -> int:
     """Bytes of weights one decode step must read: all but an embedding that is only looked up."""
     total = _bytes(model)
     if hasattr(model, "get_input_embeddings") and hasattr(model, "get_output_embeddings"):
-        table, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+        named: Any = model
+        table, head = named.get_input_embeddings().weight, named.get_output_embeddings().weight
         if table is not head:
             total -= table.numel() * table.element_size()
     return total

@@ -65,9 +65,7 @@ def _from_folder(folder: Path, dtype: str) -> Source:
     from transformers import AutoModelForCausalLM
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=_dtype(dtype), local_files_only=True
-        )
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=_dtype(dtype), local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0]
         raise StropError(f"{folder}: transformers cannot load this model: {first}") from None
@@ -85,9 +83,7 @@ def _from_factory(name: str) -> Source:
         raise StropError(f"model {name!r}: {error}") from None
     model, sampler = made if isinstance(made, tuple) else (made, None)
     if not isinstance(model, nn.Module):
-        raise StropError(
-            f"model {name!r}: the factory must return an nn.Module, or (module, sampler)"
-        )
+        raise StropError(f"model {name!r}: the factory must return an nn.Module, or (module, sampler)")
     tokenizer = getattr(model, "tokenizer_file", "")
     return Source(model.eval(), str(tokenizer), sampler, _code(model))
 

@@ -93,7 +93,7 @@ class Versions:
             module.__dict__.pop("forward", None)
         self.installed = self.loaded[name]
         for module, forward in self.installed.forwards:
-            module.forward = forward  # type: ignore[method-assign]
+            module.forward = forward
         return self.installed
 
     def drop(self) -> None:

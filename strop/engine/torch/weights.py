@@ -53,9 +53,7 @@ def attach(module: nn.Module, sealed: Sealed, *, private: bool = False) -> None:
     With `private` the mapping is copy-on-write: a write changes this process's copy alone.
     """
     if private:
-        mapping = mmap.mmap(
-            sealed.fd, sealed.size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE
-        )
+        mapping = mmap.mmap(sealed.fd, sealed.size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
     else:
         mapping = mmap.mmap(sealed.fd, sealed.size, mmap.MAP_SHARED, mmap.PROT_READ)
     with warnings.catch_warnings():
@@ -91,7 +89,7 @@ def _tensors(module: nn.Module) -> list[torch.Tensor]:
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
     flat = tensor.detach().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy())
+    return memoryview(flat.view(torch.uint8).numpy().data)
 
 
 def _write(fd: int, offset: int, data: memoryview) -> None:

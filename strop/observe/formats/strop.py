@@ -48,6 +48,4 @@ def read(lines: Iterator[Line], dropped: Counter[str]) -> Iterator[Request]:
         row = decode(decoder, line, EXPECTED)
         if row.cached_prefix > row.isl:
             raise line.wrong(f"cached_prefix {row.cached_prefix} is longer than isl {row.isl}")
-        yield Request(
-            row.arrival_s, row.isl, row.osl, row.cached_prefix, row.session, row.duration_s
-        )
+        yield Request(row.arrival_s, row.isl, row.osl, row.cached_prefix, row.session, row.duration_s)

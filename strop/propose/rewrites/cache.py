@@ -11,7 +11,7 @@ _STEP = 256
 """Capacities are multiples of so many positions."""
 
 
-class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+class PreallocatedLayer(DynamicLayer):
     """A `DynamicLayer` whose keys and values are views of buffers that grow by doubling.
 
     `keys` and `values` are (batch, kv_heads, length, head_dim) as everywhere in transformers, so
@@ -24,7 +24,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         """Hold nothing yet."""
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.buffers: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def update(
@@ -78,9 +78,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             return False
         if self.get_seq_length() == 0:
             return True
-        same_place = self.keys.data_ptr() == keys.data_ptr() and (
-            self.values.data_ptr() == values.data_ptr()
-        )
+        same_place = self.keys.data_ptr() == keys.data_ptr() and (self.values.data_ptr() == values.data_ptr())
         return same_place and bool(self.keys.stride() == keys.stride())
 
 

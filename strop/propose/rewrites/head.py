@@ -8,9 +8,7 @@ from .linear import Linear
 from .norm import Norm
 
 
-def logits(
-    hidden: torch.Tensor, keep: int | torch.Tensor, norm: Norm, product: Linear
-) -> torch.Tensor:
+def logits(hidden: torch.Tensor, keep: int | torch.Tensor, norm: Norm, product: Linear) -> torch.Tensor:
     """Norm and project (batch, n, hidden) to (batch, kept, vocab).
 
     `keep` is transformers' `logits_to_keep`: 0 keeps all, n > 0 the last n, a tensor those indices.

@@ -108,7 +108,7 @@ def _joined_bias(modules: Sequence[nn.Linear]) -> torch.Tensor | None:
 
 
 def _check_onednn(weight: torch.Tensor) -> None:
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    if not torch.backends.mkldnn.is_available():
         raise ValueError("linear: this torch was built without oneDNN; use kind 'aten'")
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         what = f"{weight.dtype} on {weight.device}"

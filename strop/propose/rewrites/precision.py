@@ -20,18 +20,14 @@ def make(
     return _bf16(weight, bias) if kind == "bf16" else _int8(weight, bias)
 
 
-def _bf16(
-    weight: torch.Tensor, bias: torch.Tensor | None
-) -> Callable[[torch.Tensor], torch.Tensor]:
+def _bf16(weight: torch.Tensor, bias: torch.Tensor | None) -> Callable[[torch.Tensor], torch.Tensor]:
     small = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(torch.bfloat16), 16)
     small_bias = None if bias is None else bias.detach().to(torch.bfloat16)
     product = torch.ops.mkldnn._linear_pointwise.default
     return lambda x: product(x.bfloat16(), small, small_bias, "none", [], "").to(x.dtype)
 
 
-def _int8(
-    weight: torch.Tensor, bias: torch.Tensor | None
-) -> Callable[[torch.Tensor], torch.Tensor]:
+def _int8(weight: torch.Tensor, bias: torch.Tensor | None) -> Callable[[torch.Tensor], torch.Tensor]:
     weight = weight.detach().float()
     scales = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / 127
     zeros = torch.zeros(len(scales), dtype=torch.int64)

@@ -18,9 +18,7 @@ class Rope:
         self.sample = torch.empty(0, dtype=dtype, device=device)
         self.cos = self.sin = self.sample
 
-    def at(
-        self, start: int, count: int, positions: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def at(self, start: int, count: int, positions: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cos and signed sin, each (1 or batch, count, 1, head_dim).
 
         Positions are start .. start + count - 1 unless given as (1 or batch, count) int64.
