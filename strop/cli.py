@@ -31,15 +31,21 @@ File = Annotated[Path, typer.Argument(help="Deployment file (TOML); `strop init`
 Trace = Annotated[Path, typer.Argument(help="Azure CSV, Mooncake, Weka or strop JSONL; also .gz.")]
 
 
-@app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
-) -> None:
-    if version:
+def _version(wanted: bool) -> None:
+    if wanted:
         from strop import __version__
 
         print(__version__)
         raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and leave.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import os
 import tomllib
 import types
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 from strop.core import StropError, TokenSource
 
-__all__ = ["Deployment", "Engine", "Policy", "Search", "Slo", "Traffic", "load", "state_dir"]
+__all__ = ["Deployment", "Engine", "Policy", "Search", "Slo", "Traffic", "load", "state_dir", "template"]
 
 T = TypeVar("T")
 
@@ -144,6 +145,22 @@ def _with_paths_from(deployment: Deployment, folder: Path) -> Deployment:
     trace = str(folder / traffic.trace) if traffic.trace else ""
     text = str(folder / traffic.text) if traffic.text else ""
     return dataclasses.replace(deployment, traffic=dataclasses.replace(traffic, trace=trace, text=text))
+
+
+def template() -> str:
+    """Return a deployment file with every key; those with a default are commented out."""
+    lines = ['name = "my-model"', ""]
+    for section, kind in typing.get_type_hints(Deployment).items():
+        if not dataclasses.is_dataclass(kind):
+            continue
+        lines.append(f"[{section}]")
+        for key in dataclasses.fields(kind):
+            if key.default is dataclasses.MISSING:
+                lines.append(f'{key.name} = "smollm2"  # a folder, package:factory, or a short name')
+            else:
+                lines.append(f"# {key.name} = {json.dumps(key.default)}")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def resolve(kind: type[T], table: Mapping[str, Any], where: str) -> T:

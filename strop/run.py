@@ -69,10 +69,14 @@ class Run:
     @classmethod
     def latest(cls, journal: Journal, deployment: str) -> Run | None:
         """Return the deployment's newest run, finished or not."""
-        for event in reversed(journal.events(kind="run_started")):
-            if event.decode(Started).deployment.name == deployment:
-                return cls(journal, event.run)
-        return None
+        runs = cls.all(journal, deployment)
+        return runs[-1] if runs else None
+
+    @classmethod
+    def all(cls, journal: Journal, deployment: str) -> list[Run]:
+        """Return a deployment's runs, oldest first."""
+        starts = journal.events(kind="run_started")
+        return [cls(journal, e.run) for e in starts if e.decode(Started).deployment.name == deployment]
 
     @property
     def started(self) -> Started:

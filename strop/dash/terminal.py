@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-__all__ = ["Progress", "Quiet", "verdict_line"]
+__all__ = ["Progress", "Quiet", "trial_line"]
 
 _STYLE = {Status.PASSED: "green", Status.FAILED: "red", Status.INCONCLUSIVE: "yellow"}
 _BAR = 40
@@ -80,7 +80,7 @@ class _Seen:
 class Progress(Quiet):
     """Shows stages, candidates and verdicts. Satisfies `strop.loop.Listener`; a context manager.
 
-    Where standard output is no terminal, every message and every verdict is one plain line.
+    Where the console is no terminal, every message and every verdict is one plain line.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class Progress(Quiet):
 
         Args:
             deployment: whose budgets to count down.
-            console: where to draw; standard output by default.
+            console: where to draw; standard error by default, so that results can be piped.
             clock: seconds, for the elapsed time.
         """
         from rich.console import Console
 
         self._deployment = deployment
-        self._console = console or Console(highlight=False)
+        self._console = console or Console(stderr=True, highlight=False)
         self._clock = clock
         self._seen = _Seen()
         self._live: Live | None = None
@@ -159,7 +159,7 @@ class Progress(Quiet):
             best = seen.best.verdict.slow if seen.best else None
             if best is None or slow.overall.ratio > best.overall.ratio:
                 seen.best = trial
-        self._print(verdict_line(trial), _STYLE[trial.verdict.status])
+        self._print(trial_line(trial), _STYLE[trial.verdict.status])
 
     def _print(self, text: str, style: str) -> None:
         from rich.text import Text
@@ -228,7 +228,7 @@ class Progress(Quiet):
         return seen.tried / took * 3600 if seen.tried and took > 0 else 0.0
 
 
-def verdict_line(trial: Trial) -> str:
+def trial_line(trial: Trial) -> str:
     """Return a verdict on one line: number, search, result, ratios, choices, seconds, why."""
     verdict = trial.verdict
     parts = [f"#{trial.proposal.number} {words.one_line(trial.proposal.search)}", words.result(verdict)]

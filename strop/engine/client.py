@@ -19,7 +19,7 @@ import numpy as np
 
 from strop import config
 from strop.core import BASELINE_ID, Candidate, EngineGone, Fault, Reason, StropError, Tier
-from strop.engine import wire
+from strop.engine import outputs, wire
 from strop.engine.contract import Array, Batch, Description, Kind, Loaded, Role, Timing
 
 __all__ = ["ProcessEngine"]
@@ -94,10 +94,11 @@ class ProcessEngine:
         first, prefill_ns = self._timed(role, wire.Prefill())
         if self.description.kind is Kind.MODULE:
             return Timing(prefill_ns, 0, np.zeros((0, 0), np.int64), tuple(first))
-        tokens, decode_ns = [self._tokens(first, len(batch.prompts), 1)], 0
+        rows, vocab = len(batch.prompts), self.description.vocab
+        tokens, decode_ns = [outputs.tokens(first, (rows, 1), vocab)], 0
         if batch.steps:
             rest, decode_ns = self._timed(role, wire.Decode(batch.steps))
-            tokens.append(self._tokens(rest, len(batch.prompts), batch.steps))
+            tokens.append(outputs.tokens(rest, (rows, batch.steps), vocab))
         return Timing(prefill_ns, decode_ns, np.concatenate(tokens, axis=1))
 
     def score(self, batch: Batch, role: Role = Role.ACTIVE, tier: Tier = Tier.SLOW) -> list[Array]:
@@ -112,12 +113,13 @@ class ProcessEngine:
         if role is not Role.ACTIVE:
             self._ask(role, wire.Activate(BASELINE_ID, tier))
         request = wire.Score(wire.to_wire(batch), role is Role.REFERENCE)
-        outputs = _read(self._ask(role, request))
+        found = outputs.read(self._ask(role, request))
         if role is Role.ACTIVE:
-            self._check_shapes(batch, outputs)
-            if sum(output.nbytes for output in outputs) <= _LATE_WRITE_MAX_BYTES:
-                self._check_late(batch, outputs)
-        return outputs
+            if self.description.kind is Kind.CAUSAL_LM:
+                outputs.demand_logits(batch, found, self.description.vocab)
+            if sum(array.nbytes for array in found) <= _LATE_WRITE_MAX_BYTES:
+                self._check_late(batch, found)
+        return found
 
     def restore(self) -> None:
         """See `contract.Engine.restore`."""
@@ -296,7 +298,7 @@ class ProcessEngine:
     def _timed(self, role: Role, request: Any) -> tuple[list[Array], int]:
         started = time.perf_counter_ns()
         reply = self._ask(role, request)
-        return _read(reply), time.perf_counter_ns() - started
+        return outputs.read(reply), time.perf_counter_ns() - started
 
     def _autopsy(self, role: Role) -> Fault:
         """Bury a dead worker, start the next, and turn the wait status into a fault."""
@@ -348,35 +350,11 @@ class ProcessEngine:
         tokens = np.random.default_rng(0).integers(0, self.description.vocab, 20)
         return Batch(prompts=(tuple(map(int, tokens[:16])),), forced=(tuple(map(int, tokens[16:])),))
 
-    def _tokens(self, arrays: list[Array], batch: int, steps: int) -> Array:
-        if len(arrays) != 1 or arrays[0].shape != (batch, steps):
-            raise Fault(Reason.SHAPE, f"tokens of shape {[a.shape for a in arrays]}")
-        tokens = arrays[0]
-        if tokens.dtype != np.int64:
-            raise Fault(Reason.DTYPE, f"tokens of dtype {tokens.dtype}")
-        if tokens.min() < 0 or tokens.max() >= self.description.vocab:
-            raise Fault(Reason.SHAPE, "a token outside the vocabulary")
-        return tokens
-
-    def _check_shapes(self, batch: Batch, outputs: list[Array]) -> None:
-        if self.description.kind is Kind.MODULE:
-            return
-        forced = batch.forced or ((),) * len(batch.prompts)
-        want = [
-            (len(prompt) + len(rest), self.description.vocab)
-            for prompt, rest in zip(batch.prompts, forced, strict=True)
-        ]
-        got = [output.shape for output in outputs]
-        if got != want:
-            raise Fault(Reason.SHAPE, f"logits of shape {got} where {want} was expected")
-        if any(output.dtype.kind != "f" for output in outputs):
-            raise Fault(Reason.DTYPE, f"logits of dtype {[str(o.dtype) for o in outputs]}")
-
-    def _check_late(self, batch: Batch, outputs: list[Array]) -> None:
+    def _check_late(self, batch: Batch, found: list[Array]) -> None:
         time.sleep(_LATE_WRITE_WAIT_S)
-        again = _read(self._ask(Role.ACTIVE, wire.Reread()))
+        again = outputs.read(self._ask(Role.ACTIVE, wire.Reread()))
         count = len(again) - len(batch.inputs)
-        if [a.tobytes() for a in again[:count]] != [o.tobytes() for o in outputs]:
+        if [a.tobytes() for a in again[:count]] != [array.tobytes() for array in found]:
             raise Fault(Reason.LATE_WRITE, "the outputs changed after they were returned")
         for sent, now in zip(batch.inputs, again[count:], strict=True):
             if sent.tobytes() != now.tobytes():
@@ -397,12 +375,3 @@ class _Worker:
     def exchange(self, request: Any, timeout_s: float) -> Any:
         self.channel.send(request)
         return self.channel.reply(timeout_s)
-
-
-def _read(reply: Any) -> list[Array]:
-    if not isinstance(reply, wire.Arrays):
-        raise Fault(Reason.CRASHED, "the worker answered with something else")
-    try:
-        return [wire.unpack(array) for array in reply.arrays]
-    except StropError as error:
-        raise Fault(Reason.SHAPE, str(error)) from None

@@ -216,7 +216,8 @@ def _errors(evidence: Evidence, policy: NumericsPolicy) -> Check:
     q = min(0.999, 1 - 10 / len(b)) if len(b) > 10 else 0.5
     tail = float(np.quantile(c, q)) / max(float(np.quantile(b, q)), least)
     passed = median <= policy.median_ratio and tail <= policy.tail_ratio
-    text = f"e(C)/e(B): median {median:.2f} of {policy.median_ratio}, p{100 * q:.3g} {tail:.2f} of {policy.tail_ratio}"
+    medians, tails = f"{median:.2f} of {policy.median_ratio}", f"{tail:.2f} of {policy.tail_ratio}"
+    text = f"e(C)/e(B): median {medians}, p{100 * q:.3g} {tails}"
     return Check("error", passed, f"{text}, {len(b)} positions")
 
 

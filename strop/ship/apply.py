@@ -5,21 +5,18 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from strop.config import state_dir
 from strop.core import StropError
-from strop.engine.torch.guarded import install, mismatch
+from strop.engine.torch.guarded import Module, install, mismatch
 from strop.engine.torch.source import SHORT_NAMES
 from strop.journal import Journal
 from strop.ship.registry import Registry
 
-if TYPE_CHECKING:
-    from torch import nn
-
 __all__ = ["apply", "model_folder"]
 
-M = TypeVar("M", bound="nn.Module")
+M = TypeVar("M", bound=Module)
 
 
 def apply(model: M, name: str, *, home: Path | str | None = None) -> M:

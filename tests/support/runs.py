@@ -160,20 +160,26 @@ def won(root: Path) -> Run:
     run = start(root)
     ids = {tag: run.journal.put_candidate(candidate(tag)) for tag in "abcdefghij"}
     hostile = "error: <script>alert('x')</script> & \x1b[31mred\x1b[0m, e(C)/e(B) 9.7"
+    no, whole = Reason.NOT_FASTER, "whole"
+    unsure = Verdict(
+        ids["f"],
+        Status.INCONCLUSIVE,
+        detail="1.60x on the fast tier, the best is 1.75x",
+        fast=measurement(1.6, Tier.FAST),
+        seconds=6.0,
+    )
     rows: list[tuple[str, dict[str, Param], Verdict]] = [
-        ("rewrites", {"scope": "modules", "linear": "onednn2", "threads": 0}, passed(ids["a"], 1.22, 1.19)),
-        ("rewrites", {"scope": "whole", "linear": "onednn2", "decode": "native"}, passed(ids["b"], 1.61, 1.5)),
-        ("rewrites", {"scope": "whole", "mlp": "fused"}, failed(ids["c"], Reason.NUMERICS, hostile)),
-        ("rewrites", {"scope": "whole", "linear": "packed2", "decode": "native"}, passed(ids["d"], 1.86, 1.75)),
-        ("rewrites", {"scope": "whole", "head": "<b>int8</b>"}, failed(ids["e"], Reason.NOT_FASTER, "0.97x", 0.97)),
-        ("rewrites", {"scope": "whole", "qkv": "fused"}, Verdict(
-            ids["f"], Status.INCONCLUSIVE, detail="1.60x on the fast tier, the best is 1.75x",
-            fast=measurement(1.6, Tier.FAST), seconds=6.0)),
-        ("rewrites", {"scope": "whole", "linear": "packed"}, passed(ids["g"], 1.74, 1.71, 90.0)),
+        ("rewrites", {"linear": "onednn2", "threads": 0}, passed(ids["a"], 1.22, 1.19)),
+        ("rewrites", {"scope": whole, "linear": "onednn2"}, passed(ids["b"], 1.61, 1.5)),
+        ("rewrites", {"scope": whole, "mlp": "fused"}, failed(ids["c"], Reason.NUMERICS, hostile)),
+        ("rewrites", {"scope": whole, "linear": "packed2"}, passed(ids["d"], 1.86, 1.75)),
+        ("rewrites", {"scope": whole, "head": "<b>int8</b>"}, failed(ids["e"], no, "slow", 0.97)),
+        ("rewrites", {"scope": whole, "qkv": "fused"}, unsure),
+        ("rewrites", {"scope": whole, "linear": "packed"}, passed(ids["g"], 1.74, 1.71, 90.0)),
         ("flags", {"compile": "default"}, passed(ids["h"], 1.21, 1.18, 61.0)),
-        ("flags", {"attention": "eager"}, failed(ids["i"], Reason.NOT_FASTER, "0.94x", 0.94)),
-        ("flags", {"compile": "off", "threads": 1}, failed(ids["j"], Reason.TIMEOUT, "no answer in 60 s")),
-    ]  # fmt: skip
+        ("flags", {"attention": "eager"}, failed(ids["i"], no, "0.94x", 0.94)),
+        ("flags", {"threads": 1}, failed(ids["j"], Reason.TIMEOUT, "no answer in 60 s")),
+    ]
     for search, params, verdict in rows:
         judge(run, search, params, verdict)
     final = passed(ids["d"], 1.83, 1.75)

@@ -38,10 +38,10 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 def without_privilege() -> Iterator[Path]:
     """Give a folder of a user whom permissions stop, and be that user; root they do not stop."""
     folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o777)
     root = os.geteuid() == 0
     try:
         if root:
+            os.chown(folder, NOBODY, NOBODY)
             os.seteuid(NOBODY)
         yield folder
     finally:
@@ -123,13 +123,14 @@ def test_a_page_overwritten_is_found(journal: Journal) -> None:
     for n in range(200):
         journal.append("x", {"n": n, "text": "t" * 100})
     journal.close()
+    size = database(journal).stat().st_size
     with database(journal).open("r+b") as file:
-        file.seek(4096 * 5)
-        file.write(b"\xa5" * 4096 * 3)
+        file.seek(size // 2)
+        file.write(b"\xa5" * (size // 2))
     with Journal.open(journal.root) as again:
-        with pytest.raises(StropError, match=r"journal.db: .*damaged"):
+        with pytest.raises(StropError, match=r"journal.db: damaged: restore it .* malformed"):
             again.events()
-        assert any("damaged" in line or "journal.db" in line for line in again.check())
+        assert any("journal.db" in line for line in again.check())
 
 
 def test_a_flipped_bit_in_an_event_is_found(journal: Journal) -> None:

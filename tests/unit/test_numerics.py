@@ -63,7 +63,7 @@ def test_another_shape_is_named() -> None:
 def test_the_error_by_hand() -> None:
     evidence = numerics.Evidence()
     r = np.array([[3.0, 4.0]])
-    numerics.observe(evidence, r, r + [[0.5, 0.0]], r + [[0.0, 1.0]], [1])
+    numerics.observe(evidence, r, np.array([[3.5, 4.0]]), np.array([[3.0, 5.0]]), [1])
     assert evidence.joined("error_b").tolist() == [0.1]
     assert evidence.joined("error_c").tolist() == [0.2]
     assert evidence.joined("margin").tolist() == [1.0]

@@ -21,7 +21,9 @@ from strop.core import Candidate, Fingerprint, Guards, Tier
 from strop.engine.torch.versions import Context, Version, build, cache_name
 from strop.engine.torch.weights import digest
 
-__all__ = ["Handle", "install", "mismatch"]
+__all__ = ["Handle", "Module", "install", "mismatch"]
+
+Module = nn.Module
 
 _ORIGINAL_ONLY = ("labels", "inputs_embeds", "output_attentions", "output_hidden_states")
 """Arguments of a causal LM that a rewrite is never verified for."""
