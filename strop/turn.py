@@ -37,8 +37,8 @@ _SHORT = {
     Tier.SLOW: (((160,), 16), ((17, 64, 33), 6), ((1,), 4)),
 }
 """Exams of the search: (prompt lengths of a batch, forced decode steps)."""
-_WINDOW, _WINDOW_DECODE = 224, 32
-"""The final exam reads text in windows of so many tokens, the last of them by decode steps."""
+_WINDOW = 224
+"""The final exam reads text in windows of so many tokens, the last seventh by decode steps."""
 
 
 @dataclass(slots=True)
@@ -197,12 +197,12 @@ class Turn:
     def _final_questions(self, positions: int) -> list[Batch]:
         if self.description.kind is Kind.MODULE:
             return [self.engine.sample(self.seed + 1000 + i) for i in range(8)]
-        rng = random.Random(f"{self.seed} final")
-        longest = self._text_batch((self._longest() - _WINDOW_DECODE,), _WINDOW_DECODE, rng, True)
-        count = max(1, (positions - self._longest()) // _WINDOW)
-        lengths = (_WINDOW - _WINDOW_DECODE,)
-        windows = [self._text_batch(lengths, _WINDOW_DECODE, rng, True) for _ in range(count)]
-        return [longest, *windows]
+        rng, longest = random.Random(f"{self.seed} final"), self._longest()
+        window = min(_WINDOW, longest)
+        count = max(1, (positions - longest) // window)
+        # Even a short one has a prompt: a request of two tokens is one of each.
+        split = [(size - max(1, size // 7), max(1, size // 7)) for size in (longest, *[window] * count)]
+        return [self._text_batch((prompt,), forced, rng, True) for prompt, forced in split]
 
     def _text_batch(self, lengths: tuple[int, ...], forced: int, rng: random.Random, held_out: bool) -> Batch:
         """Cut windows of text; the last `forced` tokens of each are fed by decode steps."""

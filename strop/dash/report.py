@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,8 @@ def write(
         new.write_text(page, encoding="utf-8", errors="replace")
         os.replace(new, path)
     except OSError as error:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):
+            new.unlink()
         raise StropError(
             f"{path}: the report cannot be written: {error.strerror}; name another file"
         ) from None

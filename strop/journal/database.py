@@ -185,10 +185,7 @@ class Database:
 
 def _engine(url: str | Path, timeout_s: float) -> sa.Engine:
     try:
-        if isinstance(url, Path):
-            parsed = sa.URL.create("sqlite", database=str(url))
-        else:
-            parsed = sa.make_url(url)
+        parsed = sa.URL.create("sqlite", database=str(url)) if isinstance(url, Path) else sa.make_url(url)
         options: dict[str, Any] = {}
         if parsed.get_backend_name() == "sqlite":
             options["connect_args"] = {"timeout": timeout_s}

@@ -1,18 +1,30 @@
 """The report: right numbers, nothing left out, in every state of a run, and safe to open."""
 
+# ruff: noqa: RUF001 - the page writes ratios with a multiplication sign.
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from strop import config
-from strop.core import Cluster, Interval, Phase, Reason, Status, StropError, Target
-from strop.core import TokenSource, Verdict, Workload
+from strop.core import (
+    Cluster,
+    Interval,
+    Phase,
+    Reason,
+    Status,
+    StropError,
+    Target,
+    TokenSource,
+    Verdict,
+    Workload,
+)
 from strop.dash import charts, report, words
 from strop.dash.charts import Axis, Dot, Series
 from strop.dash.digest import Digest, State
@@ -211,9 +223,7 @@ def test_a_module_has_no_tokens(tmp_path: Path) -> None:
 
 
 def test_weak_spots_are_named(tmp_path: Path) -> None:
-    deployment = config.Deployment(
-        "tiny", config.Engine("smollm2"), search=config.Search(flag_search=False)
-    )
+    deployment = config.Deployment("tiny", config.Engine("smollm2"), search=config.Search(flag_search=False))
     synthetic = Workload("w", "v", 9, runs.CLUSTERS, TokenSource.SYNTHETIC)
     run = runs.start(tmp_path, deployment=deployment, workload=synthetic, jail=(), left_out=0)
     page = Page(report.render(Digest.of(run)))
@@ -264,12 +274,7 @@ def test_the_best_is_the_highest_low_end(tmp_path: Path) -> None:
     run = runs.start(tmp_path)
     sure, wild = runs.passed("a" * 64, 1.5, 1.5), runs.passed("b" * 64, 1.5, 1.5)
     assert wild.slow
-    loose = Interval(1.6, 1.1, 2.4, 60)
-    slow = wild.slow.__replace__(overall=loose) if hasattr(wild.slow, "__replace__") else None
-    if slow is None:
-        from dataclasses import replace
-
-        slow = replace(wild.slow, overall=loose)
+    slow = replace(wild.slow, overall=Interval(1.6, 1.1, 2.4, 60))
     for verdict in (sure, Verdict("b" * 64, Status.PASSED, slow=slow)):
         runs.judge(run, "rewrites", {}, verdict)
     best = Digest.of(run).best()

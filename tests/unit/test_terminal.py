@@ -5,15 +5,18 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from strop import config, loop
-from strop.core import Interval, Proposal, Reason, Status, Tier, Verdict
-from strop.dash import tables
+from strop.core import Candidate, Proposal, Reason, Status, Tier, Verdict, Version, Workload
+from strop.dash import printing, tables
 from strop.dash.terminal import Progress, Quiet, trial_line
+from strop.run import Run
 from tests.support import runs
 
 DEPLOYMENT = config.Deployment(
@@ -104,9 +107,7 @@ def test_the_live_view_counts_down_and_keeps_the_best() -> None:
         listen.judged(
             loop.Trial(Proposal(number, "rewrites", verdict.candidate, {}), verdict, clock.now - 1000)
         )
-    assert shown(listen)[2].rstrip() == (
-        "best so far 1.83x (1.78..1.88)   3 tried, 1 refused, 150 an hour"
-    )
+    assert shown(listen)[2].rstrip() == ("best so far 1.83x (1.78..1.88)   3 tried, 1 refused, 150 an hour")
     clock.now += 8
     listen.proposed(Proposal(3, "rewrites", "d" * 64, {"mlp": "fused"}))
     listen.tier(Tier.FAST, 6, 12)
@@ -126,7 +127,7 @@ def test_another_search_has_its_own_budget_and_the_best_stays() -> None:
     listen.stage("search", "flags")
     clock.now += 70
     view = shown(listen)
-    assert "70.0 s of 1 min 00 s, 0.00 s left" in view[1] or "70.0 s of 60.0 s, 0.00 s left" in view[1]
+    assert "70.0 s of 60.0 s, 0.00 s left" in view[1]
     assert view[2].rstrip() == "best so far 1.83x (1.78..1.88)   1 tried, 0 refused"
     listen.stage("confirm", "aaaa")
     assert "left" not in shown(listen)[1]
@@ -172,56 +173,165 @@ def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_table_takes_cells_literally(capsys: pytest.CaptureFixture[str]) -> None:
+def said(show: Callable[[Console], None]) -> str:
+    """What a command prints into a pipe, trailing blanks off."""
+    console, file = log()
+    show(console)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+@pytest.fixture
+def won(tmp_path: Path) -> Iterator[Run]:
+    run = runs.won(tmp_path)
+    yield run
+    run.journal.close()
+
+
+def publish(run: Run) -> Version:
+    version = runs.version(run, runs.candidate("d").id, 1.83)
+    run.journal.append("published", version, run="tiny", key=version.id)
+    run.journal.move("tiny", {"live": version.id})
+    return version
+
+
+def test_cells_are_literal_and_a_pipe_has_no_width() -> None:
     long = "f" * 120
-    tables.rows([{"what": "[red]x[/red]\x1b[2J", "id": long, "none": None}], "found")
-    printed = capsys.readouterr().out
-    assert "[red]x[/red]\N{REPLACEMENT CHARACTER}[2J" in printed
-    assert long in printed, "a pipe has no width"
-    assert "\x1b" not in printed
+    printed = said(lambda c: printing.say(c, printing.table(("what",), [("[red]x\x1b[2J", long)[:1]])))
+    assert "[red]x\N{REPLACEMENT CHARACTER}[2J" in printed
+    assert long in said(lambda c: printing.say(c, printing.table((), [("id", long)])))
 
 
-def test_an_empty_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.rows([], "deployments")
-    assert capsys.readouterr().out == "deployments: none yet\n"
+def test_the_outcome_of_a_won_run(won: Run) -> None:
+    lines = said(lambda c: tables.outcome(won, Path("out.html"), c)).splitlines()
+    told = [" ".join(line.split()) for line in lines]
+    winner = runs.candidate("d").id[:12]
+    for line in (
+        "tiny: 1.83x (1.78..1.88), 95 % confidence, held out",
+        "whole workload 1.83x 1.78..1.88 60 rounds of pairs",
+        "cluster 1 1.67x 1.62..1.72 1,930 in, 41 out, 2 in flight, 30 % of requests",
+        "prefill 1.61x 1.57..1.66 24 pairs",
+        "rewrites 1.86x (1.81..1.92) 7 2 min 22 s of 5 min 00 s scope=whole linear=packed2",
+        "flags 1.21x (1.18..1.25) 3 70.0 s of 5 min 00 s compile=default",
+        "hardware Example CPU 9000, 2 cores, 2 threads, float32",
+        "workload code: 8,819 requests in 3 clusters, version gmm-3-9f2e; 1,204 left out as too long",
+        "tokens real (cut from text)",
+        "isolation uid, network, no_new_privs",
+        'strop.apply(model, "tiny") use it in Python',
+        "strop rollback tiny take it back",
+        f"strop show {winner} every check and what it measured",
+        "out.html the report",
+    ):
+        assert line in told
 
 
-def test_the_outcome_of_a_won_run(tmp_path: Path) -> None:
-    found = tables.outcome(runs.won(tmp_path))
-    assert json.loads(json.dumps(found)) == found
+def test_the_outcome_as_data(won: Run) -> None:
+    found = json.loads(json.dumps(tables.outcome_json(won), allow_nan=False))
     assert found["winner"] == runs.candidate("d").id
-    assert found["confirmed"] == tables.interval_text(runs.measurement(1.83).overall)
-    assert found["clusters"] == {
-        "cluster 0: 512 in, 128 out, 4 in flight, 62 % of requests": "1.940x (1.891 to 1.998)",
-        "cluster 1: 1,930 in, 41 out, 2 in flight, 30 % of requests": "1.665x (1.624 to 1.715)",
-        "cluster 2: 58 in, 402 out, 1 in flight, 8 % of requests": "2.013x (1.963 to 2.073)",
-    }
-    assert found["flag_search_best"] == "1.210x (1.180 to 1.246) compile=default"
-    assert found["flag_search_spent"] == "70.0 s of 5 min 00 s, 3 judged"
-    assert (found["trials"], found["refused"], found["left_out"]) == (10, 4, 1204)
-    assert found["isolation"] == "uid, network, no_new_privs"
+    assert found["state"] == "won"
+    assert found["confirmed"]["overall"]["ratio"] == 1.83
+    assert found["confirmed"]["clusters"]["2"]["ratio"] == pytest.approx(1.83 * 1.1)
+    assert found["searches"]["flags"]["ratio"]["ratio"] == 1.21
+    assert found["searches"]["flags"]["params"] == {"compile": "default"}
+    assert found["searches"]["rewrites"]["budget_s"] == 300.0
+    assert found["refused"] == {"not_faster": 2, "numerics": 1, "timeout": 1}
+    assert found["fingerprint"]["device"] == "Example CPU 9000"
+    assert (found["left_out"], found["workload"]["tokens"]) == (1204, "real")
 
 
 def test_the_outcome_of_a_run_that_has_only_begun(tmp_path: Path) -> None:
-    found = tables.outcome(runs.start(tmp_path))
-    assert (found["winner"], found["confirmed"], found["clusters"]) == (None, None, {})
-    assert found["reason"] == "still running"
-    assert found["flag_search_best"] == "not begun"
+    run = runs.start(tmp_path)
+    printed = said(lambda c: tables.outcome(run, None, c))
+    assert "tiny: not finished; the same command goes on" in printed
+    assert "not begun" in printed
+    assert "strop.apply" not in printed
+    assert "strop rollback" not in printed
+    assert "strop report tiny" in printed
+    assert tables.outcome_json(run)["confirmed"] is None
 
 
-def test_clusters_alike_stay_apart(tmp_path: Path) -> None:
-    run = runs.won(tmp_path)
-    rows = tables.workload_rows(run.started.workload)
-    assert [row["cluster"] for row in rows] == [0, 1, 2]
-    assert rows[1]["isl_p10_p90"] == "1200 to 2400"
+def test_a_missing_flag_search_is_named(tmp_path: Path) -> None:
+    alone = config.Deployment("tiny", config.Engine("m"), search=config.Search(flag_search=False))
+    printed = said(lambda c: tables.outcome(runs.start(tmp_path, deployment=alone), None, c))
+    assert "search.flag_search is off" in printed
 
 
-def test_checks_and_intervals_as_cells() -> None:
-    verdict = runs.passed(ID, 1.83, 1.75)
-    assert tables.checks(verdict)[2] == {
-        "check": "physics",
-        "passed": "yes",
-        "measured": "22.1 ms a step, floor 12.5 ms",
-    }
-    assert tables.interval_text(None) == ""
-    assert tables.interval_text(Interval(1.5, 1.25, 2.0, 9)) == "1.500x (1.250 to 2.000)"
+def test_status_of_what_is_live_and_of_nothing(won: Run) -> None:
+    version = publish(won)
+    (row,) = tables.deployed(won.journal)
+    assert (row.name, row.live, row.trials, row.running) == ("tiny", version.id, 10, False)
+    printed = said(lambda c: tables.status([row], c))
+    assert f"tiny        {version.id[:12]}  1.83x (1.78..1.88)" in printed
+    assert tables.status_json([row])["deployments"][0]["ratio"]["low"] == pytest.approx(1.83 * 0.975)
+    won.journal.move("tiny", {"live": None})
+    (row,) = tables.deployed(won.journal)
+    assert "the model's own  -" in said(lambda c: tables.status([row], c))
+    assert said(lambda c: tables.status([], c)).startswith("nothing yet; `strop init`")
+
+
+def test_history_tells_every_event_but_proposals(won: Run) -> None:
+    version = publish(won)
+    events = [e for e in won.journal.events() if e.kind != "candidate_stored"]
+    lines = said(lambda c: tables.history(events, c)).splitlines()
+    assert len(lines) == 1 + len([e for e in events if e.kind != "proposed"])
+    text = "\n".join(lines)
+    assert "#9 flags  failed timeout  threads=1  4.5 s  no answer in 60 s" in text
+    assert f"confirmed     {version.id[:12]}  passed  1.83x (1.78..1.88)" in text
+    assert f"live: {version.id[:12]}  (epoch 1)" in text
+    assert f"{version.id[:12]}: confirmed on held-out prompts and fresh pairs" in text
+    assert "\x1b" not in text
+    data = tables.history_json(events)["events"]
+    assert len([e for e in data if e["kind"] == "proposed"]) == 10
+    assert data[0]["body"]["left_out"] == 1204
+
+
+def test_show_prints_checks_and_cleans_the_source() -> None:
+    made = Candidate({"forward.py": "x = '\x1b]0;owned\x07'\n[b]", "manifest.toml": "t"}, "an agent")
+    verdict = runs.passed(made.id, 1.83, 1.75)
+    bad = runs.failed(made.id, Reason.HELD_OUT_REGRESSION, "0.98x")
+    printed = said(lambda c: tables.show(made, verdict, bad, None, {"mlp": "fused"}, True, c))
+    assert printed.startswith(made.id + "\nby an agent, from baseline  mlp=fused")
+    assert "physics    passed  22.1 ms a step, floor 12.5 ms" in printed
+    assert f"held out: {made.id[:12]}  failed held_out_regression  0.98x" in printed
+    assert "x = '\N{REPLACEMENT CHARACTER}]0;owned\N{REPLACEMENT CHARACTER}'\n[b]" in printed
+    assert "manifest.toml" not in said(lambda c: tables.show(made, verdict, console=c))
+    data = tables.show_json(made, verdict, bad, None, {"mlp": "fused"})
+    assert data["files"] == ["forward.py", "manifest.toml"]
+    assert data["confirmed"]["reason"] == "held_out_regression"
+    assert data["version"] is None
+    assert tables.show_json(made, source=True)["files"]["manifest.toml"] == "t"
+
+
+def test_show_says_where_a_version_may_run(won: Run) -> None:
+    version = publish(won)
+    made = won.journal.get_candidate(version.id)
+    printed = said(lambda c: tables.show(made, None, None, version, console=c))
+    assert "published for tiny: cpu, float32, batches up to 4, 2,488 tokens" in printed
+    assert "search: not judged" in printed
+
+
+def test_observed_prints_percentiles_and_clusters() -> None:
+    spread = {"p10": 31.0, "p50": 512.0, "p90": 2400.0, "p99": 4000.5, "mean": 800.0, "max": 8192.0}
+    summary = {"isl": spread, "osl": spread, "interarrival_s": None, "concurrency": spread}
+    summary |= {"concurrency_note": "from the durations in the trace", "cached_share": 0.125}
+    workload = Workload("code", "v1", 8819, runs.CLUSTERS)
+    printed = said(lambda c: tables.observed(summary, workload, 7, c))
+    told = [" ".join(line.split()) for line in printed.splitlines()]
+    assert "code: 8,819 requests in 3 clusters, version v1; 7 left out as too long" in told
+    assert "isl, tokens 31 512 2,400 4,000 800 8,192" in told
+    assert "12.5 % of input tokens repeat a prefix" in told
+    assert not [line for line in told if line.startswith("interarrival")]
+    assert "2 58 in, 402 out, 1 in flight, 8 % of requests 20 to 110 300 to 620" in told
+    data = tables.observed_json({**summary, "cached_share": math.nan}, workload, 7)
+    assert data["summary"]["cached_share"] is None
+    assert data["workload"]["clusters"][0]["isl_range"] == [310, 840]
+
+
+def test_doctor_names_what_to_mend_only_where_it_is_broken() -> None:
+    good = tables.Finding("torch", True, "2.13.0", "install it")
+    bad = tables.Finding("network", False, "no user namespaces", "allow them")
+    printed = said(lambda c: tables.doctor([good, bad], c))
+    assert "ok  torch    2.13.0" in printed
+    assert "no  network  no user namespaces; allow them" in printed
+    assert "install it" not in printed
+    assert tables.doctor_json([good, bad])["ok"] is False
+    assert tables.doctor_json([good])["ok"] is True

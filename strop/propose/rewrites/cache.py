@@ -24,7 +24,7 @@ class PreallocatedLayer(DynamicLayer):
 
     def __init__(self) -> None:
         """Hold nothing yet."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.buffers: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def update(

@@ -1,0 +1,90 @@
+"""The loop on the toy engine: every stage, no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strop.core import Reason, Status, StropError
+from strop.journal import Journal
+from strop.run import Run
+from strop.ship.registry import Registry
+from tests.support.loops import deployment, optimize
+
+
+def latest(home: Path) -> Run:
+    run = Run.latest(Journal.open(home), "toy")
+    assert run is not None
+    return run
+
+
+def test_a_faster_candidate_is_found_confirmed_and_shipped(tmp_path: Path) -> None:
+    outcome = optimize(tmp_path, deployment(tmp_path), ["nan", "fast", "zero_layer"])
+    run = latest(tmp_path)
+    verdicts = {t.proposal.params["name"]: t.verdict for t in run.trials()}
+    assert verdicts["nan"].reason is Reason.NONFINITE
+    assert verdicts["zero_layer"].reason is Reason.NUMERICS
+    fast = verdicts["fast"]
+    assert fast.status is Status.PASSED
+    assert fast.slow is not None
+    assert fast.slow.overall.low > 1.5
+    assert {c.name for c in fast.checks} >= {"admission", "error", "greedy", "timed_tokens", "restore"}
+    assert fast.jail
+    assert outcome.winner == fast.candidate
+    confirmed = run.confirmations()[fast.candidate]
+    assert confirmed.status is Status.PASSED
+    with Journal.open(tmp_path) as journal:
+        registry = Registry(journal)
+        live = registry.live("toy")
+        assert live is not None
+        assert live.confirmed == confirmed.slow
+        assert registry.rollback("toy") is None
+        assert journal.check() == []
+
+
+def test_the_baseline_itself_is_no_winner(tmp_path: Path) -> None:
+    outcome = optimize(tmp_path, deployment(tmp_path), ["same"])
+    assert outcome.winner is None
+    assert latest(tmp_path).trials()[0].verdict.status is not Status.PASSED
+
+
+def test_a_finished_run_is_followed_by_a_new_one(tmp_path: Path) -> None:
+    deployed = deployment(tmp_path)
+    for count in (1, 2):
+        optimize(tmp_path, deployed, ["nan"])
+        assert len(Run.all(Journal.open(tmp_path), "toy")) == count
+
+
+def test_a_run_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+    """What was judged stays judged; what was only proposed is judged now."""
+    deployed = deployment(tmp_path)
+
+    class Cut(Exception):
+        pass
+
+    original = Run.judged
+    with pytest.MonkeyPatch.context() as patch:
+
+        def stop_at_second(self: Run, trial: object) -> None:
+            if self.trials():
+                raise Cut
+            original(self, trial)  # type: ignore[arg-type]
+
+        patch.setattr(Run, "judged", stop_at_second)
+        with pytest.raises(Cut):
+            optimize(tmp_path, deployed, ["nan", "wrong_shape"])
+    assert len(latest(tmp_path).trials()) == 1
+    optimize(tmp_path, deployed, [])
+    trials = latest(tmp_path).trials()
+    assert [t.proposal.params["name"] for t in trials] == ["nan", "wrong_shape"]
+    assert trials[1].verdict.reason is Reason.SHAPE
+    assert len(Run.all(Journal.open(tmp_path), "toy")) == 1
+
+
+def test_a_missing_trace_is_one_line_and_nothing_is_recorded(tmp_path: Path) -> None:
+    deployed = deployment(tmp_path)
+    Path(deployed.traffic.trace).unlink()
+    with pytest.raises(StropError, match="no such"):
+        optimize(tmp_path / "home", deployed, ["nan"])
+    assert Run.latest(Journal.open(tmp_path / "home"), "toy") is None
