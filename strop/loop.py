@@ -294,9 +294,11 @@ class Record:
     measured: dict[Tier, Measurement] = field(default_factory=dict)
 
     def add(self, *checks: Check) -> None:
+        """Note checks that passed."""
         self.checks += checks
 
     def verdict(self, status: Status, reason: Reason | None = None, detail: str = "") -> Verdict:
+        """Return the verdict with all that is known."""
         fast, slow = self.measured.get(Tier.FAST), self.measured.get(Tier.SLOW)
         return Verdict(self.candidate, status, reason, detail, tuple(self.checks), fast, slow)
 

@@ -275,8 +275,9 @@ def outcome(run: Run, report: Path | None = None, console: Console | None = None
     else:
         reason = d.outcome.reason if d.outcome else "not finished; the same command goes on"
         say(console, f"\n{name}: {words.one_line(reason)}")
+    say(console, "")
     say(console, table(("search", "best", "tried", "spent", "choices"), _searches(d)))
-    say(console, f"hardware  {words.hardware(started.fingerprint)}")
+    say(console, f"\nhardware  {words.hardware(started.fingerprint)}")
     left_out = f"; {started.left_out:,} left out as too long" if started.left_out else ""
     say(console, f"workload  {words.workload(started.workload)}{left_out}")
     if not d.is_module:

@@ -113,15 +113,16 @@ TORCH = {
 _FAST_TOY = """
 import numpy as np
 def build(model, ctx):
+    table, layers = model.table.astype(np.float64), model.layers.astype(np.float64)
     def forward(tokens, state):
-        total, count = state or (np.zeros((len(model.layers), model.table.shape[1]), model.table.dtype), 0)
+        total, count = state or (np.zeros((len(layers), table.shape[1])), 0)
         total, rows = total.copy(), []
         for token in tokens:
-            h, count = model.table[token], count + 1
-            for i, weight in enumerate(model.layers):
+            h, count = table[token], count + 1
+            for i, weight in enumerate(layers):
                 total[i] += h
-                h = h + np.tanh((h + total[i] / np.asarray(count, h.dtype)) @ weight)
-            rows.append({logits})
+                h = h + np.tanh((h + total[i] / count) @ weight)
+            rows.append((table @ h).astype(np.float32))
         return np.stack(rows), (total, count)
     return {"": forward}
 """
@@ -132,7 +133,7 @@ TOY = {
         def build(model, ctx):
             return {"": model.forward}
         """),
-    "fast": candidate(_FAST_TOY.replace("{logits}", "model.table @ h")),
+    "fast": candidate(_FAST_TOY),
     "zero_layer": candidate("""
         from strop.engine.toy import Toy
         def build(model, ctx):
