@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
+import time
 import zlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -201,19 +203,33 @@ def _engine(url: str | Path, timeout_s: float) -> sa.Engine:
         raise StropError(f"{url} is not a database url: {error}") from error
     if engine.dialect.name not in _APPEND_ONLY:
         raise StropError(f"a journal lives in SQLite or PostgreSQL, not in {engine.dialect.name}")
-    sa.event.listen(engine, "connect", _durable)
+    sa.event.listen(engine, "connect", lambda connection, _: _durable(connection, timeout_s))
     sa.event.listen(engine, "begin", lambda connection: _begin(connection, timeout_s))
     return engine
 
 
-def _durable(connection: Any, _: object) -> None:
+def _durable(connection: Any, timeout_s: float) -> None:
     if not type(connection).__module__.startswith("sqlite3"):
         return  # PostgreSQL is durable as it comes
     connection.isolation_level = None  # `_begin` says BEGIN, not the driver
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    _turn_on_wal(connection, timeout_s)
+    for pragma in ("synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
     # Without it INSERT OR REPLACE would delete behind the triggers' back.
     connection.execute("PRAGMA recursive_triggers = ON")
+
+
+def _turn_on_wal(connection: Any, timeout_s: float) -> None:
+    """Change the journal mode; SQLite's own timeout does not cover this one statement."""
+    until = time.monotonic() + timeout_s
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
 
 
 def _begin(connection: sa.Connection, timeout_s: float) -> None:
