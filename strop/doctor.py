@@ -40,7 +40,7 @@ def _compiler() -> Finding:
 
 def _gpu() -> Finding:
     there = Path("/dev/nvidia0").exists()
-    return Finding("gpu", there, "/dev/nvidia0" if there else "none", "the CPU engines need none")
+    return Finding("gpu", True, "/dev/nvidia0" if there else "none, and the CPU engines need none")
 
 
 def _layers() -> list[Finding]:

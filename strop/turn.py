@@ -34,9 +34,11 @@ __all__ = ["Turn"]
 
 _SHORT = {
     Tier.FAST: (((48,), 6), ((9, 31), 3)),
-    Tier.SLOW: (((160,), 16), ((17, 64, 33), 6), ((1,), 4)),
+    Tier.SLOW: (*((((96,), 12),) * 6), ((17, 64, 33), 6), ((1,), 4)),
 }
 """Exams of the search: (prompt lengths of a batch, forced decode steps)."""
+_SLACK = {Tier.FAST: 2.0, Tier.SLOW: 1.25}
+"""Of the search's exams; the final one has none."""
 _WINDOW = 224
 """The final exam reads text in windows of so many tokens, the last seventh by decode steps."""
 
@@ -139,7 +141,7 @@ class Turn:
             batches = kept.batches if kept else self._questions(tier)
             known = kept.known if kept else {}
             policy = self.deployment.policy.numerics
-            self.exams[tier, same] = Exam(self.engine, tier, batches, True, policy, same, known)
+            self.exams[tier, same] = Exam(self.engine, tier, batches, True, policy, same, _SLACK[tier], known)
         return self.exams[tier, same]
 
     def final_exam(self, candidate: Candidate) -> Exam:

@@ -29,6 +29,8 @@ class Exam:
     """False for the long final exam, whose answers would not fit into memory."""
     policy: str = "tolerance"
     same_precision: bool = True
+    slack: float = 1.0
+    """See `numerics.judge`; more than one only for the short exams of a search."""
     known: dict[int, tuple[list[Array], list[Array]]] = field(default_factory=dict)
 
     def answers(self, index: int) -> tuple[list[Array], list[Array]]:
@@ -67,8 +69,9 @@ def sit(exam: Exam, version: str) -> list[Check]:
             _observe(evidence, batch, reference, baseline, outputs)
     if exact:
         return [Check("bit_exact", True, f"{len(exact)} batches equal the baseline bit for bit")]
-    judged = numerics.judge if exam.same_precision else numerics.judge_precision
-    return judged(evidence)
+    if not exam.same_precision:
+        return numerics.judge_precision(evidence)
+    return numerics.judge(evidence, slack=exam.slack)
 
 
 def noise(exam: Exam) -> float:

@@ -148,14 +148,20 @@ def _log_softmax(x: Floats) -> Floats:
     return result
 
 
-def judge(evidence: Evidence, policy: NumericsPolicy = POLICY) -> list[Check]:
+def judge(evidence: Evidence, policy: NumericsPolicy = POLICY, slack: float = 1.0) -> list[Check]:
     """Judge a candidate that declares the same precision.
+
+    Args:
+        evidence: what was observed.
+        policy: thresholds.
+        slack: factor on the two error ratios. Rows of one text are correlated, so a short exam of
+            few texts scatters around the ratio that a long one finds; see docs/log.md.
 
     Raises:
         Fault: numerics, naming the first test that failed and what it measured.
     """
     checks = [
-        _errors(evidence, policy),
+        _errors(evidence, policy, slack),
         _divergence(evidence, policy),
         _greedy(evidence),
         _perplexity(evidence, policy.perplexity),
@@ -207,7 +213,7 @@ def _distance(a: Array, b: Array) -> float:
     return float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
 
 
-def _errors(evidence: Evidence, policy: NumericsPolicy) -> Check:
+def _errors(evidence: Evidence, policy: NumericsPolicy, slack: float) -> Check:
     b, c = evidence.joined("error_b"), evidence.joined("error_c")
     # A baseline that hits the reference exactly still has its dtype's rounding as a budget.
     least = float(np.finfo(np.float32).eps) / 4
@@ -215,8 +221,9 @@ def _errors(evidence: Evidence, policy: NumericsPolicy) -> Check:
     # A quantile with fewer than 10 positions above it says nothing about the tail.
     q = min(0.999, 1 - 10 / len(b)) if len(b) > 10 else 0.5
     tail = float(np.quantile(c, q)) / max(float(np.quantile(b, q)), least)
-    passed = median <= policy.median_ratio and tail <= policy.tail_ratio
-    medians, tails = f"{median:.2f} of {policy.median_ratio}", f"{tail:.2f} of {policy.tail_ratio}"
+    most, most_tail = slack * policy.median_ratio, slack * policy.tail_ratio
+    passed = median <= most and tail <= most_tail
+    medians, tails = f"{median:.2f} of {most:.3g}", f"{tail:.2f} of {most_tail:.3g}"
     text = f"e(C)/e(B): median {medians}, p{100 * q:.3g} {tails}"
     return Check("error", passed, f"{text}, {len(b)} positions")
 

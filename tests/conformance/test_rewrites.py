@@ -238,6 +238,20 @@ def test_generate_gives_the_same_tokens(model: nn.Module, build: Any, options: A
     assert torch.equal(model.generate(ids, **settings, **how), want)
 
 
+def test_generate_runs_the_rewrite_and_not_the_model_behind_it(
+    model: nn.Module, build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A silent fall back to the original would be correct, and no gain."""
+    install(model, build(model, compose({"scope": "whole"}, "test")))
+
+    def original(*_: Any, **__: Any) -> None:
+        raise AssertionError("the original forward ran")
+
+    monkeypatch.setattr(type(model.model), "forward", original)
+    said = model.generate(tokens(1, 5), max_new_tokens=3, do_sample=False, pad_token_id=0)
+    assert said.shape[1] > 5
+
+
 def test_a_cache_filled_in_inference_mode_may_be_used_outside_it(model: nn.Module, build: Any) -> None:
     forward = build(model, compose(EVERYTHING, "test"))[""]
     ids = tokens(1, 6)

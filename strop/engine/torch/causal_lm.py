@@ -125,6 +125,7 @@ class CausalLM:
             input_ids=tokens,
             use_cache=True,
             logits_to_keep=keep,
+            return_dict=True,  # as `generate` does: what is measured is what users call
             **{self.cache_name: state.cache},
             **arguments,
         )

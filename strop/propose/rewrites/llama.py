@@ -29,6 +29,9 @@ def build(model: nn.Module, ctx: Any, **options: str) -> Mapping[str, Callable[.
     return {"": Llama(model, ctx.cache_name, chosen).forward}
 
 
+_IMPLIED = {"return_dict", "cache_position"}
+
+
 class Llama:
     """Embedding, layers, head. What it does not cover goes to the model's own forward."""
 
@@ -56,7 +59,9 @@ class Llama:
     ) -> Any:
         """Return an output with `logits` (batch, kept, vocab) and the KV cache."""
         given = rest.pop(self.cache_name, None)
-        other = bool(args) or any(v is not None and v is not False for v in rest.values())
+        asked = {k: v for k, v in rest.items() if v is not None and v is not False}
+        # What `generate` always says, and what follows from the cache, asks for nothing new.
+        other = bool(args) or bool(asked.keys() - _IMPLIED) or rest.get("return_dict") is False
         flat = attention_mask is None or attention_mask.dim() == 2
         cache = None if other or input_ids is None or not flat else adopt(given, len(self.layers))
         if cache is None or input_ids is None:
