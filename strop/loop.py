@@ -38,7 +38,7 @@ from strop.core import (
 from strop.engine.client import ProcessEngine
 from strop.engine.contract import Kind
 from strop.engine.start import start
-from strop.gate import admit, physics, speed, tokens
+from strop.gate import admit, physics, speed, timed_outputs, tokens
 from strop.gate.exam import Exam, noise, sit
 from strop.journal import Journal
 from strop.measure import pairing
@@ -243,9 +243,10 @@ class Judge:
 
     def rescore(self, candidate: Candidate, exam: Exam, runs: list[Timed]) -> Check:
         """Score the tokens of timed runs again, in a process that never ran a candidate."""
-        if self.turn.description.kind is Kind.MODULE:
-            return Check("timed_outputs", True, "outputs of the exam are the timed call's")
         rng = self.rng(candidate, Tier.SLOW, True)
+        if self.turn.description.kind is Kind.MODULE:
+            called = [(run.batch, run.candidate_outputs) for run in runs]
+            return timed_outputs.recheck(self.turn.engine, called, exam.policy, rng)
         timed = [(run.batch, run.baseline_tokens, run.candidate_tokens) for run in runs]
         return tokens.rescore(self.turn.engine, Tier.SLOW, timed, noise(exam), rng)
 

@@ -93,8 +93,8 @@ def _observe(
     forced = batch.forced or ((),) * len(outputs)
     for i, (r, b, c) in enumerate(zip(reference, baseline, outputs, strict=True)):
         text = (batch.prompts[i] + forced[i])[1:] if batch.prompts else ()
-        rows = (-1, r.shape[-1]) if r.ndim else (1, 1)
-        numerics.observe(evidence, r.reshape(rows), b.reshape(rows), c.reshape(rows), text)
+        rows_r, rows_b, rows_c = map(numerics.as_rows, (r, b, c))
+        numerics.observe(evidence, rows_r, rows_b, rows_c, text)
 
 
 def _demand_fresh(previous: list[Array], outputs: list[Array]) -> None:

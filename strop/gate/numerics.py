@@ -20,6 +20,7 @@ __all__ = [
     "POLICY",
     "Evidence",
     "NumericsPolicy",
+    "as_rows",
     "bit_exact",
     "judge",
     "judge_precision",
@@ -140,6 +141,11 @@ def _rows(
         "nll_b": -log_b[index, said],
         "nll_c": -log_c[index, said],
     }
+
+
+def as_rows(array: Array) -> Array:
+    """View any output as rows of its last dimension."""
+    return array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
 
 
 def _log_softmax(x: Floats) -> Floats:

@@ -25,8 +25,10 @@ class Timed:
     """Phase to (baseline ns, candidate ns)."""
     batch: Batch
     baseline_tokens: Array
-    """int64, shape (batch, 1 + steps)."""
+    """int64, shape (batch, 1 + steps); (0, 0) for a module."""
     candidate_tokens: Array
+    candidate_outputs: tuple[Array, ...] = ()
+    """A module's outputs of the timed call."""
 
 
 @dataclass(slots=True)
@@ -63,7 +65,7 @@ class Bench:
             _request_ns(c, cluster, batch),
             slot.baseline_first,
         )
-        return Timed(pair, _phases(b, c), batch, b.tokens, c.tokens)
+        return Timed(pair, _phases(b, c), batch, b.tokens, c.tokens, c.outputs)
 
     def _batch(self, cluster: Cluster, seed: int) -> Batch:
         batch = self.draw(cluster, seed)

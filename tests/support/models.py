@@ -48,3 +48,21 @@ def spectrum() -> tuple[nn.Module, Any]:
         return (torch.randn(2, 4, 64, generator=torch.Generator().manual_seed(seed)),)
 
     return Spectrum(), sampler
+
+
+class SlowSpectrum(Spectrum):
+    """The same, computed a hundred times by its forward; `quick` gives the same bits once."""
+
+    def quick(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return Spectrum.forward(self, x)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        for _ in range(100):
+            out = self.quick(x)
+        return out
+
+
+def slow_spectrum() -> tuple[nn.Module, Any]:
+    """A module that can be made faster without another bit."""
+    torch.manual_seed(1)
+    return SlowSpectrum(), spectrum()[1]
