@@ -411,6 +411,8 @@ class TestPreallocatedLayer:
         ours, theirs = self.pair()
         change(ours)
         change(theirs)
+        if (shown := theirs.layers[0].keys) is not None and shown.shape[0] == 2:
+            batch = 2  # transformers 5.17 resets to zeros of the same batch, 5.24 to nothing
         for count in (1, 3, 400, 1, 700):
             self.append(ours, theirs, batch=batch, count=count)
             assert ours.get_seq_length() == theirs.get_seq_length()
