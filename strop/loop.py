@@ -9,7 +9,6 @@ import random
 import secrets
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -36,9 +35,9 @@ from strop.core import (
     Workload,
 )
 from strop.engine.client import ProcessEngine
-from strop.engine.contract import Kind
+from strop.engine.contract import Batch, Kind, Role
 from strop.engine.start import start
-from strop.gate import admit, physics, speed, timed_outputs, tokens
+from strop.gate import admit, fair_baseline, physics, speed, timed_outputs, tokens
 from strop.gate.exam import Exam, noise, sit
 from strop.journal import Journal
 from strop.measure import pairing
@@ -205,6 +204,7 @@ class Judge:
         runs = self.race(candidate, Tier.SLOW, policy.pairs_slow, record)
         record.add(physics.possible(_step_ms(runs), self.turn.floor_ms[Tier.SLOW]))
         record.add(self.rescore(candidate, exam, runs))
+        record.add(fair_baseline.demand(self.turn.engine, _sample(runs)))
         self._restore(record)
 
     def race(
@@ -278,10 +278,12 @@ class Judge:
         record.add(Check("restore", True, "the baseline's outputs have the bits they had before"))
 
     def clean_up(self) -> None:
-        """Leave the engine as it was, whatever happened; a dead owner is started again."""
+        """Give the next candidate a fresh worker; a dead owner is started again.
+
+        A fork costs milliseconds, and what a candidate patched in its process goes with it.
+        """
         try:
-            with suppress(Fault):
-                self.turn.engine.restore()
+            self.turn.engine.replace(Role.ACTIVE)
         except EngineGone:
             self.turn.revive()
 
@@ -326,6 +328,7 @@ def _confirm(turn: Turn, candidate: Candidate, judge: Judge) -> Verdict:
         rounds = turn.final_rounds()
         runs = judge.race(candidate, Tier.SLOW, rounds, record, held_out=True)
         record.add(judge.rescore(candidate, turn.exam(Tier.SLOW, candidate), runs))
+        record.add(fair_baseline.demand(turn.engine, _sample(runs)))
         verdict = record.verdict(Status.PASSED)
     except Fault as fault:
         reason = Reason.HELD_OUT_REGRESSION if fault.reason is Reason.NOT_FASTER else fault.reason
@@ -365,6 +368,11 @@ def ship(turn: Turn, run: Run, winner: Verdict | None, listen: Listener) -> Outc
 
 def _pairs(runs: list[Timed]) -> list[Pair]:
     return [run.pair for run in runs]
+
+
+def _sample(runs: list[Timed]) -> list[Batch]:
+    """Return a few of the timed batches."""
+    return [run.batch for run in runs[:: max(1, len(runs) // 5)]][:5]
 
 
 def _step_ms(runs: list[Timed]) -> float:

@@ -89,7 +89,9 @@ class ProcessEngine:
         return (time.perf_counter_ns() - started) / 1e6
 
     def measure(self, batch: Batch, role: Role = Role.ACTIVE) -> Timing:
-        """See `contract.Engine.measure`; `role` BASELINE times the clean worker instead."""
+        """See `contract.Engine.measure`."""
+        if role is not Role.ACTIVE:
+            self._ask(role, wire.Activate(BASELINE_ID, Tier.SLOW))
         self._ask(role, wire.Begin(wire.to_wire(batch)))
         first, prefill_ns = self._timed(role, wire.Prefill())
         if self.description.kind is Kind.MODULE:

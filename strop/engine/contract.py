@@ -125,8 +125,11 @@ class Engine(Protocol):
     def activate(self, version: str, tier: Tier) -> float:
         """Make a loaded version (or "baseline") the one that runs; return the swap time in ms."""
 
-    def measure(self, batch: Batch) -> Timing:
-        """Run a batch on the active version, greedy, each step fed by the one before."""
+    def measure(self, batch: Batch, role: Role = Role.ACTIVE) -> Timing:
+        """Run a batch on the active version, greedy, each step fed by the one before.
+
+        Role BASELINE runs all layers of the unchanged model, where no candidate ever ran.
+        """
 
     def score(self, batch: Batch, role: Role = Role.ACTIVE, tier: Tier = Tier.SLOW) -> list[Array]:
         """Return outputs for judging.

@@ -11,7 +11,9 @@ from strop.config import Deployment, Engine, Policy, Search, Traffic
 from strop.core import Candidate, Reason, Status, TokenSource
 from strop.dash.terminal import Quiet
 from strop.engine.client import ProcessEngine
+from strop.engine.contract import Batch
 from strop.engine.start import start
+from strop.gate import fair_baseline
 from tests.support.candidates import TORCH
 from tests.support.loops import deployment as toy_deployment
 
@@ -26,6 +28,7 @@ ATTACKS = [
     ("nan", Reason.NONFINITE),
     ("wrong_shape", Reason.SHAPE),
     ("exit", Reason.CRASHED),
+    ("slows_baseline", Reason.NOT_FASTER),
     ("syntax", Reason.NOT_ADMITTED),
     ("no_mapping", Reason.LOAD_ERROR),
 ]
@@ -60,7 +63,19 @@ def test_it_is_refused_and_the_engine_goes_on(
 ) -> None:
     verdict = judge(TORCH[name])
     assert (verdict.status, verdict.reason) == (Status.FAILED, reason), verdict.detail
+    if name == "slows_baseline":
+        assert "the baseline was slowed down" in verdict.detail
     assert engine.health()
+
+
+def test_what_a_candidate_patched_is_gone_for_the_next(judge: loop.Judge, engine: ProcessEngine) -> None:
+    judge(TORCH["slows_baseline"])
+    batches = [engine_batch(number) for number in range(5)]
+    assert fair_baseline.demand(engine, batches).passed
+
+
+def engine_batch(number: int) -> Batch:
+    return Batch(prompts=(tuple(range(number, number + 12)),), steps=4)
 
 
 def test_twenty_identical_candidates_have_no_winner(judge: loop.Judge) -> None:

@@ -80,6 +80,18 @@ TORCH = {
             model.model.norm.weight.data = model.model.norm.weight.data * 1.5
             return {"": model.forward}
         """),
+    "slows_baseline": candidate("""
+        import time
+        def build(model, ctx):
+            kind = type(model.model.layers[0])
+            original = kind.forward
+            def slowed(self, *args, **kwargs):
+                time.sleep(0.002)
+                return original(self, *args, **kwargs)
+            kind.forward = slowed
+            return {f"model.layers.{i}": original.__get__(layer)
+                    for i, layer in enumerate(model.model.layers)}
+        """),
     "late_write": candidate("""
         import threading
         def build(model, ctx):
