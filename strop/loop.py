@@ -129,6 +129,7 @@ def search(turn: Turn, run: Run, searcher: Searcher, judge: Judge, listen: Liste
     """Propose and judge until the searcher's budget is spent."""
     listen.stage("search", searcher.name)
     budget_s = turn.budget_s(searcher.name)
+    judge.best_fast = 0.0  # each search is measured by its own best, or the flags had no chance
     for trial in run.trials(searcher.name):
         searcher.tell(dict(trial.proposal.params), trial.verdict)
         judge.learn(trial.verdict)
@@ -359,6 +360,11 @@ def ship(turn: Turn, run: Run, winner: Verdict | None, listen: Listener) -> Outc
         winner.slow,
     )
     registry.publish(version)
+    if live and live.id != version.id and _as_good(live, version):
+        kept = f"confirmed, but what is live was confirmed at {live.confirmed.overall.ratio:.2f}x and stays"
+        outcome = Outcome(None, kept, best)
+        run.finish(outcome)
+        return outcome
     if live is None or live.id != version.id:
         registry.promote(turn.deployment.name, version.id)
     outcome = Outcome(version.id, "confirmed on held-out prompts and fresh pairs", best)
@@ -368,6 +374,12 @@ def ship(turn: Turn, run: Run, winner: Verdict | None, listen: Listener) -> Outc
 
 def _pairs(runs: list[Timed]) -> list[Pair]:
     return [run.pair for run in runs]
+
+
+def _as_good(live: Version, winner: Version) -> bool:
+    """Whether a winner is not clearly faster than what is live for the very same model and machine."""
+    same = live.fingerprint == winner.fingerprint
+    return same and winner.confirmed.overall.low <= live.confirmed.overall.ratio
 
 
 def _sample(runs: list[Timed]) -> list[Batch]:

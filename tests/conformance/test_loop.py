@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from strop.core import Reason, Status, StropError
+from strop import loop
+from strop.core import Candidate, Reason, Status, StropError
+from strop.dash.terminal import Quiet
 from strop.journal import Journal
 from strop.run import Run
 from strop.ship.registry import Registry
-from tests.support.loops import deployment, optimize
+from tests.support.candidates import TOY
+from tests.support.loops import Listed, deployment, optimize
 
 
 def latest(home: Path) -> Run:
@@ -88,3 +92,31 @@ def test_a_missing_trace_is_one_line_and_nothing_is_recorded(tmp_path: Path) -> 
     with pytest.raises(StropError, match="no such"):
         optimize(tmp_path / "home", deployed, ["nan"])
     assert Run.latest(Journal.open(tmp_path / "home"), "toy") is None
+
+
+def test_what_is_live_stays_when_a_new_winner_is_no_faster(tmp_path: Path) -> None:
+    """The same speed under another name is no reason to change what serves."""
+    known = {"fast": TOY["fast"], "twin": Candidate({**TOY["fast"].files, "note.md": "the same again"})}
+    with Journal.open(tmp_path) as journal:
+        deployed = deployment(tmp_path)
+        first = loop.optimize(deployed, journal, [Listed(["fast"], known)], Quiet())
+        live = Registry(journal).live("toy")
+        assert live is not None
+        # A confirmed ratio that the twin cannot clearly beat, whatever the machine does meanwhile.
+        high = replace(live.confirmed.overall, ratio=1e3, high=1e3)
+        Registry(journal).publish(replace(live, confirmed=replace(live.confirmed, overall=high)))
+        second = loop.optimize(deployed, journal, [Listed(["twin"], known)], Quiet())
+        assert first.winner == known["fast"].id
+        assert second.winner is None
+        assert "stays" in second.reason
+        assert journal.aliases("toy").names["live"] == first.winner
+
+
+def test_each_search_is_measured_by_its_own_best(tmp_path: Path) -> None:
+    """A second search is not shut out of the slow tier by the first one's best."""
+    with Journal.open(tmp_path) as journal:
+        searches = [Listed(["fast"]), Listed(["same"])]
+        searches[1].name = "flags"
+        loop.optimize(deployment(tmp_path), journal, searches, Quiet())
+    (same,) = [t for t in latest(tmp_path).trials() if t.proposal.search == "flags"]
+    assert "not measured on the slow tier" not in same.verdict.detail
