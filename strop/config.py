@@ -73,6 +73,10 @@ class Search:
     flag_budget_s: float = 0.0
     """0 means the same as budget_s."""
 
+    def budget_for_s(self, search: str) -> float:
+        """Return the seconds that a search, by its name, may spend."""
+        return self.flag_budget_s or self.budget_s if search == "flags" else self.budget_s
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:

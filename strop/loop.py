@@ -8,7 +8,7 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -93,13 +93,16 @@ def optimize(
     listen.stage("start", f"{deployment.engine.kind} engine, {deployment.engine.model}")
     with start(deployment, lambda line: listen.stage("start", line)) as engine:
         turn = observe(deployment, engine, listen)
+        turn.draw_final_questions()  # a text that is too short is told before the search, not after
         plan(turn, listen)
         run = turn.open_run(journal)
         judge = Judge(turn, listen)
         for searcher in searchers:
             search(turn, run, searcher, judge, listen)
-        winner = confirm(turn, run, judge, listen)
-        return ship(turn, run, winner, listen)
+        winner = confirm(run, judge, listen)
+        outcome = ship(turn, run, winner, listen)
+        run.finish(outcome)
+        return outcome
 
 
 def observe(deployment: Deployment, engine: ProcessEngine, listen: Listener) -> Turn:
@@ -128,7 +131,7 @@ def plan(turn: Turn, listen: Listener) -> None:
 def search(turn: Turn, run: Run, searcher: Searcher, judge: Judge, listen: Listener) -> None:
     """Propose and judge until the searcher's budget is spent."""
     listen.stage("search", searcher.name)
-    budget_s = turn.budget_s(searcher.name)
+    budget_s = turn.deployment.search.budget_for_s(searcher.name)
     judge.best_fast = 0.0  # each search is measured by its own best, or the flags had no chance
     for trial in run.trials(searcher.name):
         searcher.tell(dict(trial.proposal.params), trial.verdict)
@@ -174,9 +177,15 @@ class Judge:
 
     def __call__(self, candidate: Candidate) -> Verdict:
         """Return the verdict. Never raises for anything the candidate does."""
+        verdict = self.conclude(candidate, self._judge)
+        self.learn(verdict)
+        return verdict
+
+    def conclude(self, candidate: Candidate, work: Callable[[Candidate, Record], None]) -> Verdict:
+        """Do the work, turn however it ends into a verdict, and clean up."""
         started, record = time.monotonic(), Record(candidate.id)
         try:
-            self._judge(candidate, record)
+            work(candidate, record)
             verdict = record.verdict(Status.PASSED)
         except Fault as fault:
             verdict = record.verdict(Status.FAILED, fault.reason, fault.detail)
@@ -186,8 +195,7 @@ class Judge:
             detail = f"the engine died with it ({gone})"
             verdict = record.verdict(Status.FAILED, Reason.CRASHED, detail)
         finally:
-            self.clean_up()
-        self.learn(verdict)
+            self._clean_up()
         return replace(verdict, jail=self.turn.jail, seconds=time.monotonic() - started)
 
     def _judge(self, candidate: Candidate, record: Record) -> None:
@@ -207,6 +215,21 @@ class Judge:
         record.add(self.rescore(candidate, exam, runs))
         record.add(fair_baseline.demand(self.turn.engine, _sample(runs)))
         self._restore(record)
+
+    def confirm(self, candidate: Candidate) -> Verdict:
+        """Judge a winner again: held-out text, fresh pairs, every position the policy demands."""
+        verdict = self.conclude(candidate, self._confirm)
+        if verdict.reason is Reason.NOT_FASTER:
+            return replace(verdict, reason=Reason.HELD_OUT_REGRESSION)
+        return verdict
+
+    def _confirm(self, candidate: Candidate, record: Record) -> None:
+        turn = self.turn
+        turn.engine.load(candidate, Tier.SLOW)
+        record.add(*sit(turn.final_exam(candidate), candidate.id))
+        runs = self.race(candidate, Tier.SLOW, turn.final_rounds(), record, held_out=True)
+        record.add(self.rescore(candidate, turn.exam(Tier.SLOW, candidate), runs))
+        record.add(fair_baseline.demand(turn.engine, _sample(runs)))
 
     def race(
         self,
@@ -278,7 +301,7 @@ class Judge:
         self.turn.engine.restore()
         record.add(Check("restore", True, "the baseline's outputs have the bits they had before"))
 
-    def clean_up(self) -> None:
+    def _clean_up(self) -> None:
         """Give the next candidate a fresh worker; a dead owner is started again.
 
         A fork costs milliseconds, and what a candidate patched in its process goes with it.
@@ -286,7 +309,7 @@ class Judge:
         try:
             self.turn.engine.replace(Role.ACTIVE)
         except EngineGone:
-            self.turn.revive()
+            self.turn.engine.revive()
 
 
 @dataclass(slots=True)
@@ -307,38 +330,18 @@ class Record:
         return Verdict(self.candidate, status, reason, detail, tuple(self.checks), fast, slow)
 
 
-def confirm(turn: Turn, run: Run, judge: Judge, listen: Listener) -> Verdict | None:
+def confirm(run: Run, judge: Judge, listen: Listener) -> Verdict | None:
     """Measure the winner again on held-out prompts and fresh pairs; the next best if it fails."""
     known = run.confirmations()
     for trial in run.passed()[:CONFIRMATIONS]:
         id = trial.proposal.candidate
         if id not in known:
             listen.stage("confirm", id[:12])
-            run.confirmed(_confirm(turn, run.journal.get_candidate(id), judge))
+            run.confirmed(judge.confirm(run.journal.get_candidate(id)))
         verdict = run.confirmations()[id]
         if verdict.status is Status.PASSED:
             return verdict
     return None
-
-
-def _confirm(turn: Turn, candidate: Candidate, judge: Judge) -> Verdict:
-    started, record = time.monotonic(), Record(candidate.id)
-    try:
-        turn.engine.load(candidate, Tier.SLOW)
-        record.add(*sit(turn.final_exam(candidate), candidate.id))
-        rounds = turn.final_rounds()
-        runs = judge.race(candidate, Tier.SLOW, rounds, record, held_out=True)
-        record.add(judge.rescore(candidate, turn.exam(Tier.SLOW, candidate), runs))
-        record.add(fair_baseline.demand(turn.engine, _sample(runs)))
-        verdict = record.verdict(Status.PASSED)
-    except Fault as fault:
-        reason = Reason.HELD_OUT_REGRESSION if fault.reason is Reason.NOT_FASTER else fault.reason
-        verdict = record.verdict(Status.FAILED, reason, fault.detail)
-    except Inconclusive as unsure:
-        verdict = record.verdict(Status.INCONCLUSIVE, None, str(unsure))
-    finally:
-        judge.clean_up()
-    return replace(verdict, jail=turn.jail, seconds=time.monotonic() - started)
 
 
 def ship(turn: Turn, run: Run, winner: Verdict | None, listen: Listener) -> Outcome:
@@ -346,30 +349,18 @@ def ship(turn: Turn, run: Run, winner: Verdict | None, listen: Listener) -> Outc
     flags = run.passed("flags")
     best = flags[0].proposal.candidate if flags else None
     if winner is None or winner.slow is None:
-        outcome = Outcome(None, "no candidate was proven faster", best)
-        run.finish(outcome)
-        return outcome
-    registry = Registry(run.journal)
+        return Outcome(None, "no candidate was proven faster", best)
+    name, registry = turn.deployment.name, Registry(run.journal)
     listen.stage("ship", winner.candidate[:12])
-    live = registry.live(turn.deployment.name)
-    version = Version(
-        turn.deployment.name,
-        winner.candidate,
-        turn.description.fingerprint,
-        turn.guards(),
-        winner.slow,
-    )
+    live = registry.live(name)
+    version = Version(name, winner.candidate, turn.description.fingerprint, turn.guards(), winner.slow)
     registry.publish(version)
     if live and live.id != version.id and _as_good(live, version):
         kept = f"confirmed, but what is live was confirmed at {live.confirmed.overall.ratio:.2f}x and stays"
-        outcome = Outcome(None, kept, best)
-        run.finish(outcome)
-        return outcome
+        return Outcome(None, kept, best)
     if live is None or live.id != version.id:
-        registry.promote(turn.deployment.name, version.id)
-    outcome = Outcome(version.id, "confirmed on held-out prompts and fresh pairs", best)
-    run.finish(outcome)
-    return outcome
+        registry.promote(name, version.id)
+    return Outcome(version.id, "confirmed on held-out prompts and fresh pairs", best)
 
 
 def _pairs(runs: list[Timed]) -> list[Pair]:

@@ -6,7 +6,7 @@ import math
 import random
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from strop.config import Deployment
 from strop.core import (
@@ -28,7 +28,7 @@ from strop.gate.exam import Exam
 from strop.journal import Journal
 from strop.measure.step import Bench, Timed
 from strop.run import Run, Started
-from strop.workload import Prompts
+from strop.workload import Prompts, Window
 
 __all__ = ["Turn"]
 
@@ -56,6 +56,7 @@ class Turn:
     floor_ms: dict[Tier, float] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
     exams: dict[tuple[Tier, bool], Exam] = field(default_factory=dict)
+    final_questions: list[Batch] = field(default_factory=list)
     seed: int = field(default_factory=lambda: secrets.randbits(60))
     """Of the exams' questions; new in every process, never written down."""
 
@@ -86,11 +87,6 @@ class Turn:
             ),
         )
 
-    def budget_s(self, search: str) -> float:
-        """Seconds that a search may spend."""
-        settings = self.deployment.search
-        return (settings.flag_budget_s or settings.budget_s) if search == "flags" else settings.budget_s
-
     def out_of_trials(self, run: Run, search: str) -> bool:
         """Whether the deployment's cap on candidates is reached."""
         cap = self.deployment.search.max_trials
@@ -101,8 +97,7 @@ class Turn:
         if tier is Tier.SLOW or len(self.workload.clusters) == 1:
             return self.workload
         top = max(self.workload.clusters, key=lambda c: c.weight * (c.isl + 10 * c.osl))
-        w = self.workload
-        return Workload(w.name, w.version, w.requests, (_reweighted(top),), w.tokens)
+        return replace(self.workload, clusters=(replace(top, weight=1.0),))
 
     def draw(self, held_out: bool) -> Callable[[Cluster, int], Batch]:
         """Return how a cluster's traffic is drawn: real lengths, real text."""
@@ -123,7 +118,7 @@ class Turn:
         """Time the baseline on one batch of a cluster, after one untimed: ms by phase and step."""
         batch = self.draw(False)(cluster, self.seed)
         steps = self.deployment.policy.decode_steps if batch.prompts else 0
-        batch = Batch(prompts=batch.prompts, inputs=batch.inputs, steps=steps)
+        batch = replace(batch, steps=steps)
         self.engine.measure(batch, Role.BASELINE)
         timing = self.engine.measure(batch, Role.BASELINE)
         if not steps:
@@ -148,8 +143,7 @@ class Turn:
         """Return the exam of a winner: held-out text, as many positions as the policy demands."""
         policy = self.deployment.policy
         same = admit.precision(candidate) == "same"
-        batches = self._final_questions(policy.positions)
-        return Exam(self.engine, Tier.SLOW, batches, False, policy.numerics, same)
+        return Exam(self.engine, Tier.SLOW, self.final_questions, False, policy.numerics, same)
 
     def final_rounds(self) -> int:
         """Rounds of pairs, one pair a cluster, behind a confirmed measurement."""
@@ -180,10 +174,6 @@ class Turn:
             phases=_phase_intervals(runs),
         )
 
-    def revive(self) -> None:
-        """Start a dead engine again and forget answers that came from the old one."""
-        self.engine.revive()
-
     def _longest(self) -> int:
         """Longest prompt and output that the final exam reads."""
         top = max(c.isl_range[1] + c.osl_range[1] for c in self.workload.clusters)
@@ -193,36 +183,37 @@ class Turn:
     def _questions(self, tier: Tier) -> list[Batch]:
         if self.description.kind is Kind.MODULE:
             return [self.engine.sample(self.seed + i) for i in range(3)]
-        rng = random.Random(f"{self.seed} {tier.value}")
-        return [self._text_batch(lengths, forced, rng, False) for lengths, forced in _SHORT[tier]]
-
-    def _final_questions(self, positions: int) -> list[Batch]:
-        if self.description.kind is Kind.MODULE:
-            return [self.engine.sample(self.seed + 1000 + i) for i in range(8)]
-        rng, longest = random.Random(f"{self.seed} final"), self._longest()
-        window = min(_WINDOW, longest)
-        count = max(1, (positions - longest) // window)
-        # Even a short one has a prompt: a request of two tokens is one of each.
-        split = [(size - max(1, size // 7), max(1, size // 7)) for size in (longest, *[window] * count)]
-        return [self._text_batch((prompt,), forced, rng, True) for prompt, forced in split]
-
-    def _text_batch(self, lengths: tuple[int, ...], forced: int, rng: random.Random, held_out: bool) -> Batch:
-        """Cut windows of text; the last `forced` tokens of each are fed by decode steps."""
         assert self.prompts is not None
-        texts = [
-            self.prompts.draw(length + forced, 1, rng.getrandbits(60), held_out)[0] for length in lengths
+        rng, draw = random.Random(f"{self.seed} {tier.value}"), self.prompts.draw
+        return [
+            _split([draw(n + forced, 1, rng.getrandbits(60))[0] for n in lengths], forced)
+            for lengths, forced in _SHORT[tier]
         ]
-        return Batch(
-            prompts=tuple(text[:-forced] for text in texts),
-            forced=tuple(text[-forced:] for text in texts),
-        )
+
+    def draw_final_questions(self) -> None:
+        """Draw the final exam: the longest request that the guards admit, then disjoint windows.
+
+        Raises:
+            StropError: the held-out text is too short for the policy's positions.
+        """
+        if self.prompts is None:
+            self.final_questions = [self.engine.sample(self.seed + 1000 + i) for i in range(8)]
+            return
+        longest = self._longest()
+        window = min(_WINDOW, longest)
+        texts = list(self.prompts.draw(longest, 1, self.seed, True))
+        rest = max(window, self.deployment.policy.positions - longest)
+        texts += self.prompts.teacher_forced(rest, window, self.seed, True)
+        # Even a short one has a prompt: a request of two tokens is one of each.
+        self.final_questions = [_split([text], max(1, len(text) // 7)) for text in texts]
 
 
-def _reweighted(cluster: Cluster) -> Cluster:
-    return Cluster(
-        cluster.id, cluster.isl, cluster.osl, 1.0, cluster.concurrency, cluster.cached_prefix,
-        cluster.isl_range, cluster.osl_range,
-    )  # fmt: skip
+def _split(texts: list[Window], forced: int) -> Batch:
+    """Make a batch of texts; the last `forced` tokens of each are fed by decode steps."""
+    return Batch(
+        prompts=tuple(text[:-forced] for text in texts),
+        forced=tuple(text[-forced:] for text in texts),
+    )
 
 
 def _phase_intervals(runs: list[Timed]) -> dict[Phase, Interval]:

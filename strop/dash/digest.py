@@ -105,5 +105,4 @@ class Digest:
 
     def budget_s(self, search: str) -> float:
         """Return the seconds that a search was given."""
-        settings = self.started.deployment.search
-        return (settings.flag_budget_s or settings.budget_s) if search == "flags" else settings.budget_s
+        return self.started.deployment.search.budget_for_s(search)

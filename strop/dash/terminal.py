@@ -214,9 +214,7 @@ class Progress(Quiet):
         if not seen.search:
             return ""
         elapsed = seen.spent_s + self._clock() - seen.spent_at
-        settings = self._deployment.search
-        flags = seen.search == "flags" and settings.flag_budget_s
-        budget = settings.flag_budget_s if flags else settings.budget_s
+        budget = self._deployment.search.budget_for_s(seen.search)
         left = max(budget - elapsed, 0.0)
         of = f"{words.seconds(elapsed)} of {words.seconds(budget)}"
         return f"{of}, {words.seconds(left)} left"

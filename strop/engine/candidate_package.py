@@ -1,14 +1,15 @@
-"""Import a candidate's folder as a package under a name of its own."""
+"""A candidate's folder: written out, and imported as a package under a name of its own."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["import_forward"]
+__all__ = ["import_forward", "write_files"]
 
 
 def import_forward(folder: Path, name: str) -> ModuleType:
@@ -23,3 +24,11 @@ def import_forward(folder: Path, name: str) -> ModuleType:
     sys.modules[name] = package
     importlib.invalidate_caches()
     return importlib.import_module(f"{name}.forward")
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write text files by their relative paths, making the folders they need."""
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")

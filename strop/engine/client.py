@@ -61,10 +61,10 @@ class ProcessEngine:
         self.progress = progress
         self.any_precision = any_precision
         self.owner_starts = 0
-        self.worker_starts = 0
         self._workers: dict[Role, _Worker] = {}
         self._active = (BASELINE_ID, Tier.SLOW)
-        self._probes: dict[Role, str] = {}
+        self._known = ""
+        """Digest of the baseline's probe outputs in this worker; empty before they are needed."""
         self._scene: list[Any] = []
         self._start_owner()
 
@@ -129,8 +129,8 @@ class ProcessEngine:
             return
         self._ask(Role.ACTIVE, wire.Drop())
         self._active = (BASELINE_ID, Tier.SLOW)
-        known = self._probes.get(Role.ACTIVE)  # none: this worker is new and ran no candidate
-        if known is not None and self._probe(Role.ACTIVE) != known:
+        # Nothing known: this worker is new and ran no candidate.
+        if self._known and self._probe() != self._known:
             self.replace(Role.ACTIVE)
             raise Fault(Reason.MUTATED_INPUT, "after restoring, the baseline's bits were others")
 
@@ -139,7 +139,7 @@ class ProcessEngine:
         known = self._known_bits()
         version, tier = self._active
         self.activate(BASELINE_ID, Tier.SLOW)
-        healthy = self._probe(Role.ACTIVE) == known
+        healthy = self._probe() == known
         self.activate(version, tier)
         return healthy
 
@@ -153,10 +153,9 @@ class ProcessEngine:
         started = time.perf_counter_ns()
         if (worker := self._workers.pop(role, None)) is not None:
             self._bury(worker)
-        self._probes.pop(role, None)
-        self._worker(role)
         if role is Role.ACTIVE:
-            self._active = (BASELINE_ID, Tier.SLOW)
+            self._forget()
+        self._worker(role)
         return (time.perf_counter_ns() - started) / 1e6
 
     def close(self) -> None:
@@ -197,7 +196,7 @@ class ProcessEngine:
         theirs.close()
         self._owner = wire.Channel(ours)
         self._workers.clear()
-        self._probes.clear()
+        self._forget()
         self.owner_starts += 1
         self.description = self._loaded()
 
@@ -249,7 +248,6 @@ class ProcessEngine:
     def _worker(self, role: Role) -> _Worker:
         if role not in self._workers:
             self._workers[role] = self._fork(role)
-            self.worker_starts += 1
         return self._workers[role]
 
     def _fork(self, role: Role, *, private: bool = False) -> _Worker:
@@ -305,8 +303,8 @@ class ProcessEngine:
     def _autopsy(self, role: Role) -> Fault:
         """Bury a dead worker, start the next, and turn the wait status into a fault."""
         status = self._bury(self._workers.pop(role))
-        self._probes.pop(role, None)
-        self._active = (BASELINE_ID, Tier.SLOW)
+        if role is Role.ACTIVE:
+            self._forget()
         self._worker(role)
         if not os.WIFSIGNALED(status):
             code = os.waitstatus_to_exitcode(status)
@@ -334,13 +332,16 @@ class ProcessEngine:
 
     def _known_bits(self) -> str:
         """Return the digest of the baseline's probe outputs, taken before any candidate ran."""
-        if Role.ACTIVE not in self._probes:
-            self._worker(Role.ACTIVE)
-            self._probes[Role.ACTIVE] = self._probe(Role.ACTIVE)
-        return self._probes[Role.ACTIVE]
+        if not self._known:
+            self._known = self._probe()
+        return self._known
 
-    def _probe(self, role: Role) -> str:
-        reply = self._ask(role, wire.Score(wire.to_wire(self._probe_batch())))
+    def _forget(self) -> None:
+        """A new worker runs the baseline, and its bits are not known yet."""
+        self._known, self._active = "", (BASELINE_ID, Tier.SLOW)
+
+    def _probe(self) -> str:
+        reply = self._ask(Role.ACTIVE, wire.Score(wire.to_wire(self._probe_batch())))
         digest = hashlib.sha256()
         for array in reply.arrays:
             digest.update(array.data)

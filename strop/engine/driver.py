@@ -12,21 +12,7 @@ from typing import Protocol
 from strop.core import Tier
 from strop.engine.contract import Array, Batch, Description
 
-__all__ = ["BuildContext", "Driver", "Holder"]
-
-
-class BuildContext(Protocol):
-    """What a candidate's `build(model, ctx)` may know."""
-
-    tier: Tier
-    device: str
-    dtype: str
-    threads: int
-    max_context: int
-    precision: str
-    """"same", or "any" where the deployment opted in to a change of precision."""
-    cache_name: str
-    """The name transformers gives the KV cache, as an argument and as a field of the output."""
+__all__ = ["Driver", "Holder"]
 
 
 class Driver(Protocol):

@@ -75,8 +75,6 @@ class Owner:
                 return wire.Done(self.fork(fds[0], request.role, request.private))
             case wire.Reap():
                 return wire.Done(self.reap(request.pid))
-            case wire.Describe():
-                return wire.Report(msgspec.json.encode(self.holder.description))
             case wire.Sample():
                 batch = self.holder.sample(request.seed)
                 return wire.Arrays(tuple(map(wire.pack, batch.inputs)))

@@ -120,10 +120,6 @@ class Digest(msgspec.Struct, frozen=True, tag=True):
     """Hash the weights as this worker sees them."""
 
 
-class Describe(msgspec.Struct, frozen=True, tag=True):
-    """Owner: say what is held."""
-
-
 class Sample(msgspec.Struct, frozen=True, tag=True):
     """Owner: draw a module's inputs."""
 
@@ -176,21 +172,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     reason: Reason | None = None
 
 
-Request = (
-    Load
-    | Activate
-    | Begin
-    | Prefill
-    | Decode
-    | Score
-    | Reread
-    | Drop
-    | Digest
-    | Describe
-    | Sample
-    | Fork
-    | Reap
-)
+Request = Load | Activate | Begin | Prefill | Decode | Score | Reread | Drop | Digest | Sample | Fork | Reap
 Reply = Done | Arrays | Report | Progress | Failed
 
 _encoder = msgspec.msgpack.Encoder()

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from strop.core import Fault, Reason
 from strop.engine import jail, wire
+from strop.engine.candidate_package import write_files
 from strop.engine.driver import Driver, Holder
 
 __all__ = ["run"]
@@ -88,10 +89,7 @@ class _Server:
 
     def _load(self, request: wire.Load) -> int:
         folder = self.folder / f"{request.version[:16]}-{request.tier.value}"
-        for name, text in request.files.items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+        write_files(folder, request.files)
         return self.driver.load(folder, request.version, request.tier, request.precision)
 
 

@@ -34,16 +34,13 @@ def decide(pairs: Sequence[Pair], workload: Workload, policy: Policy) -> SpeedDe
     An incomplete last round counts for its clusters' intervals, not for the evidence.
     """
     logs = _round_logs(pairs, workload)
-    faster, slower = EProcess(policy.delta), EProcess(-policy.delta)
-    for x in logs:
-        faster.update(x)
-        slower.update(-x)
+    faster, slower = _evidence(logs, policy)
     by_cluster = {c.id: [p for p in pairs if p.cluster == c.id] for c in workload.clusters}
     return SpeedDecision(
         overall=_interval(logs),
         clusters={id: interval(found) for id, found in by_cluster.items() if found},
-        e_value=faster.e_value,
-        futility=slower.e_value,
+        e_value=faster,
+        futility=slower,
     )
 
 
@@ -73,14 +70,21 @@ def keep_going(pairs: Sequence[Pair], workload: Workload, policy: Policy) -> boo
     logs = _round_logs(pairs, workload)
     if len(logs) < _LEAST_ROUNDS:
         return True
-    decision = decide(pairs, workload, policy)
-    enough = 1 / policy.alpha
-    return decision.e_value < enough and decision.futility < enough
+    return max(_evidence(logs, policy)) < 1 / policy.alpha
 
 
 def interval(pairs: Sequence[Pair]) -> Interval:
     """Return the median ratio of some pairs and its interval."""
     return _interval([pair.log_ratio for pair in pairs])
+
+
+def _evidence(logs: Sequence[float], policy: Policy) -> tuple[float, float]:
+    """Return the e-values for a gain above delta and for one below."""
+    faster, slower = EProcess(policy.delta), EProcess(-policy.delta)
+    for x in logs:
+        faster.update(x)
+        slower.update(-x)
+    return faster.e_value, slower.e_value
 
 
 def _interval(logs: Sequence[float]) -> Interval:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from strop.core import BASELINE_ID, Cluster, Pair, Phase, Tier
 from strop.engine.contract import Array, Batch, Engine, Timing
@@ -69,7 +69,7 @@ class Bench:
 
     def _batch(self, cluster: Cluster, seed: int) -> Batch:
         batch = self.draw(cluster, seed)
-        return Batch(prompts=batch.prompts, inputs=batch.inputs, steps=self.steps if batch.prompts else 0)
+        return replace(batch, steps=self.steps if batch.prompts else 0)
 
 
 def _request_ns(timing: Timing, cluster: Cluster, batch: Batch) -> int:

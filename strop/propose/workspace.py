@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from strop.core import BASELINE_ID, Candidate, Status, Target, Trial
+from strop.engine.candidate_package import write_files
 from strop.engine.contract import Description
 
 __all__ = ["PARENT", "write"]
@@ -87,10 +88,10 @@ def write(
         any_precision: whether the deployment opted in to a change of precision.
     """
     parent = parent or Candidate(files=PARENT, author="strop", parent=BASELINE_ID)
-    _put(folder / "source", description.source)
-    _put(folder / "candidate", parent.files)
+    write_files(folder / "source", description.source)
+    write_files(folder / "candidate", parent.files)
     for elite in elites:
-        _put(folder / "elites", {f"{elite.id[:12]}.diff": _diff(parent, elite)})
+        write_files(folder / "elites", {f"{elite.id[:12]}.diff": _diff(parent, elite)})
     f = description.fingerprint
     text = _TASK.format(
         model=description.model,
@@ -106,15 +107,8 @@ def write(
         best=_best(trials),
         failures=_failures(trials),
     )
-    _put(folder, {"TASK.md": text})
+    write_files(folder, {"TASK.md": text})
     return folder
-
-
-def _put(folder: Path, files: Mapping[str, str]) -> None:
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
 
 
 def _target(t: Target) -> str:

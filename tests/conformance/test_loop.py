@@ -10,6 +10,7 @@ import pytest
 from strop import loop
 from strop.core import Candidate, Reason, Status, StropError
 from strop.dash.terminal import Quiet
+from strop.engine.start import start
 from strop.journal import Journal
 from strop.run import Run
 from strop.ship.registry import Registry
@@ -120,3 +121,15 @@ def test_each_search_is_measured_by_its_own_best(tmp_path: Path) -> None:
         loop.optimize(deployment(tmp_path), journal, searches, Quiet())
     (same,) = [t for t in latest(tmp_path).trials() if t.proposal.search == "flags"]
     assert "not measured on the slow tier" not in same.verdict.detail
+
+
+def test_the_final_exam_reads_as_many_positions_as_the_policy_demands(tmp_path: Path) -> None:
+    deployed = deployment(tmp_path)
+    with start(deployed, lambda line: None) as engine:
+        turn = loop.observe(deployed, engine, Quiet())
+        turn.draw_final_questions()
+        texts = [q.prompts[0] + q.forced[0] for q in turn.final_questions]
+        assert all(q.prompts[0] and q.forced[0] for q in turn.final_questions)
+        assert sum(map(len, texts)) >= deployed.policy.positions
+        assert len(set(texts)) == len(texts)
+        assert max(map(len, texts)) == turn.guards().max_context

@@ -78,9 +78,9 @@ def test_waiting_for_a_request_outlives_the_timeout_of_a_send(
     ends: tuple[wire.Channel, wire.Channel],
 ) -> None:
     ends[1].send(wire.Done(1), timeout_s=0.05)
-    timer = threading.Timer(0.2, ends[0].send, (wire.Describe(),))
+    timer = threading.Timer(0.2, ends[0].send, (wire.Drop(),))
     timer.start()
-    assert ends[1].request()[0] == wire.Describe()
+    assert ends[1].request()[0] == wire.Drop()
     timer.join()
 
 

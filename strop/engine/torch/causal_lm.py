@@ -11,7 +11,7 @@ from torch import nn
 
 from strop.core import BASELINE_ID, Tier
 from strop.engine.contract import Array, Batch
-from strop.engine.torch.versions import Context, Versions, build, cache_name
+from strop.engine.torch.versions import Context, Versions
 from strop.engine.torch.weights import digest
 
 __all__ = ["CausalLM"]
@@ -27,7 +27,7 @@ class CausalLM:
     def __init__(self, models: Mapping[Tier, nn.Module], context: Context) -> None:
         self.versions = {tier: Versions(model) for tier, model in models.items()}
         self.context = context
-        self.cache_name = cache_name(models[Tier.SLOW])
+        self.cache_name = context.cache_name
         self.active = self.versions[Tier.SLOW]
         self.last: list[torch.Tensor] = []
         torch.set_num_threads(context.threads)
@@ -35,19 +35,7 @@ class CausalLM:
     def load(self, folder: Path, version: str, tier: Tier, any_precision: bool) -> int:
         """See `Driver.load`."""
         self.activate(BASELINE_ID, tier)
-        context = Context(
-            tier=tier,
-            device=self.context.device,
-            dtype=self.context.dtype,
-            threads=self.context.threads,
-            max_context=self.context.max_context,
-            precision="any" if any_precision else "same",
-            cache_name=self.cache_name,
-        )
-        before = _private_bytes()
-        name = f"{version[:16]}_{tier.value}"
-        self.active.loaded[version] = build(self.active.model, folder, name, context)
-        return max(0, _private_bytes() - before)
+        return self.active.load(folder, version, tier, any_precision, self.context)
 
     def activate(self, version: str, tier: Tier) -> None:
         """See `Driver.activate`."""
@@ -157,10 +145,3 @@ class _State:
         mask = (columns >= self.pad[:, None]).long()
         positions = (columns[:, start:] - self.pad[:, None]).clamp_min(0)
         return {"attention_mask": mask, "position_ids": positions}
-
-
-def _private_bytes() -> int:
-    """Private memory of this process: what repacked weights add to, and shared ones do not."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        fields = statm.read().split()
-    return (int(fields[1]) - int(fields[2])) * 4096

@@ -18,6 +18,7 @@ import transformers
 from torch import nn
 
 from strop.core import Candidate, Fingerprint, Guards, Tier
+from strop.engine.candidate_package import write_files
 from strop.engine.torch.versions import Context, Version, build, cache_name
 from strop.engine.torch.weights import digest
 
@@ -145,9 +146,7 @@ def install(model: nn.Module, candidate: Candidate, guards: Guards) -> Handle:
     handle = Handle(model, candidate.id, guards)
     handle.folder = tempfile.TemporaryDirectory(prefix="strop-version-")
     folder = Path(handle.folder.name)
-    for name, text in candidate.files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+    write_files(folder, candidate.files)
     version = build(model, folder, f"live_{candidate.id[:16]}", _context(model, guards))
     whole = None
     for module, forward in version.forwards:

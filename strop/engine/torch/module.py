@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from strop.core import BASELINE_ID, Fault, Reason, Tier
+from strop.core import Fault, Reason, Tier
 from strop.engine.contract import Array, Batch
-from strop.engine.torch.versions import Context, Versions, build
+from strop.engine.torch.versions import Context, Versions
 from strop.engine.torch.weights import digest
 
 __all__ = ["Module"]
@@ -28,10 +28,7 @@ class Module:
 
     def load(self, folder: Path, version: str, tier: Tier, any_precision: bool) -> int:
         """See `Driver.load`."""
-        self.versions.activate(BASELINE_ID)
-        name = f"{version[:16]}_{tier.value}"
-        self.versions.loaded[version] = build(self.versions.model, folder, name, self.context)
-        return 0
+        return self.versions.load(folder, version, tier, any_precision, self.context)
 
     def activate(self, version: str, tier: Tier) -> None:
         """See `Driver.activate`."""

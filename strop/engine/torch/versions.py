@@ -6,7 +6,7 @@ import fnmatch
 import inspect
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,9 @@ class Context:
     threads: int
     max_context: int
     precision: str
+    """"same", or "any" where the deployment opted in to a change of precision."""
     cache_name: str
+    """The name transformers gives the KV cache, as an argument and as a field of the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,14 @@ class Versions:
     loaded: dict[str, Version] = field(default_factory=lambda: {BASELINE_ID: Version()})
     installed: Version = field(default_factory=Version)
 
+    def load(self, folder: Path, name: str, tier: Tier, any_precision: bool, ctx: Context) -> int:
+        """Build the candidate in `folder` for a tier; return the bytes its own weights took."""
+        self.activate(BASELINE_ID)
+        ctx = replace(ctx, tier=tier, precision="any" if any_precision else "same")
+        before = _private_bytes()
+        self.loaded[name] = build(self.model, folder, f"{name[:16]}_{tier.value}", ctx)
+        return max(0, _private_bytes() - before)
+
     def activate(self, name: str) -> Version:
         """Remove what is installed and install `name`.
 
@@ -100,3 +110,10 @@ class Versions:
         """Install the baseline and forget the rest."""
         self.activate(BASELINE_ID)
         self.loaded = {BASELINE_ID: Version()}
+
+
+def _private_bytes() -> int:
+    """Private memory of this process: what repacked weights add to, and shared ones do not."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        fields = statm.read().split()
+    return (int(fields[1]) - int(fields[2])) * 4096
