@@ -84,6 +84,8 @@ class Policy:
 
     numerics: str = "tolerance"
     """tolerance or bit_exact."""
+    trust: bool = False
+    """Run candidates even where an isolation layer is missing. Only for code that you vouch for."""
     allow_precision_change: bool = False
     """Opt in to int8 and bf16 weights and the like."""
     reference_dtype: str = "auto"
@@ -97,6 +99,8 @@ class Policy:
     pairs_fast: int = 12
     pairs_slow: int = 24
     pairs_final: int = 60
+    repeats: int = 20
+    """How often the final exam asks one question again to find races; a search, a quarter of it."""
     decode_steps: int = 16
     """Chained decode steps in one timed exchange."""
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import math
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -16,15 +15,11 @@ from typing import Protocol
 from strop.config import Deployment
 from strop.core import (
     Candidate,
-    Check,
-    Cluster,
     EngineGone,
     Fault,
     Inconclusive,
-    Measurement,
     Pair,
     Param,
-    Phase,
     Proposal,
     Reason,
     Status,
@@ -32,16 +27,17 @@ from strop.core import (
     Trial,
     Verdict,
     Version,
-    Workload,
 )
 from strop.engine.client import ProcessEngine
-from strop.engine.contract import Batch, Kind, Role
+from strop.engine.contract import Kind, Role, Timed
 from strop.engine.start import start
-from strop.gate import admit, fair_baseline, physics, speed, timed_outputs, tokens
-from strop.gate.exam import Exam, noise, sit
+from strop.gate import speed
+from strop.gate.case import Answer, Case
+from strop.gate.order import CHECKS, Gate, When
+from strop.gate.record import Record
 from strop.journal import Journal
 from strop.measure import pairing
-from strop.measure.step import Bench, Timed
+from strop.measure.step import Bench
 from strop.observe import cluster as clusters
 from strop.observe import traffic
 from strop.plan import hardware, target
@@ -54,6 +50,8 @@ __all__ = ["Judge", "Listener", "Searcher", "confirm", "optimize", "search", "sh
 
 CONFIRMATIONS = 3
 """So many of the best candidates may try to confirm their gain on fresh pairs, and share alpha."""
+_LEAST_ROUNDS = 6
+"""Fewer rounds carry no interval."""
 _PROMISING = 0.97
 """A candidate goes on to the slow tier when its fast ratio is this share of the best one yet."""
 
@@ -62,6 +60,8 @@ class Searcher(Protocol):
     """Any agent: asked for candidates, told what became of them."""
 
     name: str
+    trusted: bool
+    """Whether it is strop's own, and proposes nothing but strop's own code."""
 
     def ask(self) -> tuple[dict[str, Param], Candidate] | None:
         """Return the next candidate and the choices behind it; None when there is none left."""
@@ -99,7 +99,8 @@ def optimize(
         judge = Judge(turn, listen)
         for searcher in searchers:
             search(turn, run, searcher, judge, listen)
-        winner = confirm(run, judge, listen)
+        trusted = {searcher.name for searcher in searchers if searcher.trusted}
+        winner = confirm(run, judge, trusted, listen)
         outcome = ship(turn, run, winner, listen)
         run.finish(outcome)
         return outcome
@@ -110,7 +111,7 @@ def observe(deployment: Deployment, engine: ProcessEngine, listen: Listener) -> 
     listen.stage("observe", deployment.traffic.trace)
     held = engine.describe()
     if held.kind is Kind.MODULE:
-        return Turn(deployment, engine, _one_call(deployment.name), None)
+        return Turn(deployment, engine, clusters.one_call(deployment.name), None)
     t = deployment.traffic
     trace = traffic.read(Path(t.trace), t.format, t.limit, t.max_isl, t.max_osl)
     workload = clusters.cluster(trace, t.max_clusters, concurrency=t.concurrency, tokens=t.tokens)
@@ -121,8 +122,8 @@ def observe(deployment: Deployment, engine: ProcessEngine, listen: Listener) -> 
 def plan(turn: Turn, listen: Listener) -> None:
     """Measure what the machine can do and where the baseline's time goes: the targets."""
     listen.stage("plan", "bandwidth and baseline")
-    turn.bandwidth = hardware.read_bandwidth()
-    turn.floor_ms = {tier: target.decode_floor_ms(turn.description, tier, turn.bandwidth) for tier in Tier}
+    turn.bandwidth = hardware.read_bandwidth(turn.description.decode_bytes[Tier.SLOW])
+    turn.floor_ms = {tier: target.floor_ms(turn.description, tier, turn.bandwidth) for tier in Tier}
     steps = {cluster.id: turn.baseline_ms(cluster) for cluster in turn.workload.clusters}
     found = target.targets(turn.workload.clusters, steps, turn.floor_ms[Tier.SLOW])
     turn.targets = tuple(found)
@@ -141,7 +142,8 @@ def search(turn: Turn, run: Run, searcher: Searcher, judge: Judge, listen: Liste
         if proposal is None:
             break
         listen.proposed(proposal)
-        verdict = judge(run.journal.get_candidate(proposal.candidate))
+        candidate = run.journal.get_candidate(proposal.candidate)
+        verdict = judge(candidate, trusted=searcher.trusted)
         trial = Trial(proposal, verdict, run.spent_s(searcher.name) + verdict.seconds)
         run.judged(trial)
         searcher.tell(dict(proposal.params), verdict)
@@ -174,109 +176,126 @@ class Judge:
     best_fast: float = 0.0
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     """Lives only here; every seed follows from it and the candidate's hash."""
+    gates: tuple[Gate, ...] = CHECKS
+    """The list; only a test of the list itself ever passes another."""
 
-    def __call__(self, candidate: Candidate) -> Verdict:
+    def __call__(self, candidate: Candidate, *, trusted: bool = False) -> Verdict:
         """Return the verdict. Never raises for anything the candidate does."""
-        verdict = self.conclude(candidate, self._judge)
+        verdict = self.conclude(candidate, trusted, self._judge)
         self.learn(verdict)
         return verdict
 
-    def conclude(self, candidate: Candidate, work: Callable[[Candidate, Record], None]) -> Verdict:
+    def confirm(self, candidate: Candidate, *, trusted: bool = False) -> Verdict:
+        """Judge a winner again: held-out text, fresh pairs, every position the policy demands."""
+        verdict = self.conclude(candidate, trusted, self._confirm)
+        if verdict.reason is Reason.NOT_FASTER:
+            return replace(verdict, reason=Reason.HELD_OUT_REGRESSION)
+        return verdict
+
+    def conclude(self, candidate: Candidate, trusted: bool, work: Callable[[Case, Record], None]) -> Verdict:
         """Do the work, turn however it ends into a verdict, and clean up."""
         started, record = time.monotonic(), Record(candidate.id)
+        case = Case(
+            engine=self.turn.engine,
+            candidate=candidate,
+            policy=self.turn.deployment.policy,
+            jail=self.turn.jail,
+            rng=self.rng(candidate, work.__name__),
+            trusted=trusted or self.turn.deployment.policy.trust,
+        )
         try:
-            work(candidate, record)
+            work(case, record)
             verdict = record.verdict(Status.PASSED)
         except Fault as fault:
+            record.refuse(fault)
             verdict = record.verdict(Status.FAILED, fault.reason, fault.detail)
         except Inconclusive as unsure:
             verdict = record.verdict(Status.INCONCLUSIVE, None, str(unsure))
         except EngineGone as gone:
             detail = f"the engine died with it ({gone})"
+            record.refuse(Fault(Reason.CRASHED, detail))
             verdict = record.verdict(Status.FAILED, Reason.CRASHED, detail)
         finally:
             self._clean_up()
-        return replace(verdict, jail=self.turn.jail, seconds=time.monotonic() - started)
+        return replace(verdict, jail=case.jail, seconds=time.monotonic() - started)
 
-    def _judge(self, candidate: Candidate, record: Record) -> None:
+    def _judge(self, case: Case, record: Record) -> None:
         policy = self.turn.deployment.policy
-        record.add(*admit.admit(candidate, policy.allow_precision_change))
+        self.check(When.FIRST, case, record)
         # Fast tier: the first K layers.
-        self._load(candidate, Tier.FAST, record)
-        record.add(*sit(self.turn.exam(Tier.FAST, candidate), candidate.id))
-        self.race(candidate, Tier.FAST, policy.pairs_fast, record)
+        fast = case.on(Tier.FAST, self.turn.exam(Tier.FAST))
+        self._tier(fast, policy.pairs_fast, record)
         self._demand_promising(record)
         # Slow tier: all layers, the whole workload.
-        self._load(candidate, Tier.SLOW, record)
-        exam = self.turn.exam(Tier.SLOW, candidate)
-        record.add(*sit(exam, candidate.id))
-        runs = self.race(candidate, Tier.SLOW, policy.pairs_slow, record)
-        record.add(physics.possible(_step_ms(runs), self.turn.floor_ms[Tier.SLOW]))
-        record.add(self.rescore(candidate, exam, runs))
-        record.add(fair_baseline.demand(self.turn.engine, _sample(runs)))
-        self._restore(record)
+        slow = case.on(Tier.SLOW, self.turn.exam(Tier.SLOW))
+        self._tier(slow, policy.pairs_slow, record)
+        self.check(When.LAST, slow, record)
 
-    def confirm(self, candidate: Candidate) -> Verdict:
-        """Judge a winner again: held-out text, fresh pairs, every position the policy demands."""
-        verdict = self.conclude(candidate, self._confirm)
-        if verdict.reason is Reason.NOT_FASTER:
-            return replace(verdict, reason=Reason.HELD_OUT_REGRESSION)
-        return verdict
+    def _confirm(self, case: Case, record: Record) -> None:
+        # Alpha is shared by all who may try: docs/decisions/0005-alpha.md.
+        case.policy = replace(case.policy, alpha=case.policy.alpha / CONFIRMATIONS)
+        case.held_out = True
+        case = case.on(Tier.SLOW, self.turn.final_exam())
+        self.check(When.FIRST, case, record)
+        self._tier(case, self.turn.final_rounds(), record)
+        self.check(When.LAST, case, record)
 
-    def _confirm(self, candidate: Candidate, record: Record) -> None:
-        turn = self.turn
-        turn.engine.load(candidate, Tier.SLOW)
-        record.add(*sit(turn.final_exam(candidate), candidate.id))
-        runs = self.race(candidate, Tier.SLOW, turn.final_rounds(), record, held_out=True)
-        record.add(self.rescore(candidate, turn.exam(Tier.SLOW, candidate), runs))
-        record.add(fair_baseline.demand(turn.engine, _sample(runs)))
+    def _tier(self, case: Case, rounds: int, record: Record) -> None:
+        """Build for a tier, sit its exam, race the baseline; every check of the tier in between."""
+        self._load(case, record)
+        record.now = "run"
+        case.engine.activate(case.candidate.id, case.tier)
+        for number, question in enumerate(case.exam.questions):
+            record.now = "run"
+            scored = case.engine.score(question, reread=True)
+            case.answer = Answer(number, question, scored, *case.exam.answers(case.engine, number))
+            self.check(When.ANSWERED, case, record)
+            case.take()
+        self.check(When.SAT, case, record)
+        record.now = "run"
+        self.race(case, rounds, record)
+        self.check(When.TIMED, case, record)
 
-    def race(
-        self,
-        candidate: Candidate,
-        tier: Tier,
-        rounds: int,
-        record: Record,
-        *,
-        held_out: bool = False,
-    ) -> list[Timed]:
-        """Time interleaved pairs until the evidence is in, and demand that it shows a gain.
+    def check(self, when: When, case: Case, record: Record) -> None:
+        """Ask every check of one moment, in the order of the list.
 
         Raises:
-            Fault: not_faster, or whatever the candidate does.
-            Inconclusive: the rounds are used up and nothing is certain.
+            Fault: of the first that says no.
+            Inconclusive: of the first that cannot tell.
         """
-        turn, rng = self.turn, self.rng(candidate, tier, held_out)
-        workload = turn.tier_workload(tier)
-        steps = turn.deployment.policy.decode_steps
-        bench = Bench(turn.engine, tier, turn.draw(held_out), steps)
-        bench.warm_up(candidate.id, workload.clusters, rng)
-        runs: list[Timed] = []
-        for count, slots in enumerate(pairing.rounds(workload, rounds, rng), 1):
-            runs += [bench.run(candidate.id, workload.cluster(slot.cluster), slot) for slot in slots]
-            self.listen.tier(tier, count, rounds)
-            if not held_out and not speed.keep_going(_pairs(runs), workload, turn.deployment.policy):
+        for gate in self.gates:
+            if gate.when is when and case.tier in gate.tiers:
+                record.now = gate.name
+                measured = gate.demand(case)
+                if measured is not None:
+                    record.passed(gate.name, measured)
+
+    def race(self, case: Case, rounds: int, record: Record) -> None:
+        """Time interleaved pairs until the evidence is in.
+
+        Raises:
+            Fault: whatever the candidate does.
+        """
+        turn, version = self.turn, case.candidate.id
+        workload = case.workload = turn.tier_workload(case.tier)
+        bench = Bench(turn.engine, case.tier, turn.draw(case.held_out), case.policy.decode_steps)
+        bench.warm_up(version, workload.clusters, case.rng)
+        for count, slots in enumerate(pairing.rounds(workload, rounds, case.rng), 1):
+            # One pair a round tells whether the baseline is as fast where no candidate ran.
+            clean = case.rng.choice(slots) if case.tier is Tier.SLOW else None
+            for slot in slots:
+                cluster = workload.cluster(slot.cluster)
+                case.runs.append(bench.run(version, cluster, slot, clean=slot is clean))
+            self.listen.tier(case.tier, count, rounds)
+            enough = not case.held_out and not speed.keep_going(_pairs(case.runs), workload, case.policy)
+            if enough and count >= _LEAST_ROUNDS:
                 break
-        policy = turn.deployment.policy
-        if held_out:
-            policy = replace(policy, alpha=policy.alpha / CONFIRMATIONS)
-        decision = speed.decide(_pairs(runs), workload, policy)
-        record.measured[tier] = turn.measurement(tier, decision, bench, runs)
-        speed.demand(decision, policy)
-        return runs
+        case.decision = speed.decide(_pairs(case.runs), workload, case.policy)
+        record.measured[case.tier] = turn.measurement(case.tier, case.decision, bench, case.runs)
 
-    def rescore(self, candidate: Candidate, exam: Exam, runs: list[Timed]) -> Check:
-        """Score the tokens of timed runs again, in a process that never ran a candidate."""
-        rng = self.rng(candidate, Tier.SLOW, True)
-        if self.turn.description.kind is Kind.MODULE:
-            called = [(run.batch, run.candidate_outputs) for run in runs]
-            return timed_outputs.recheck(self.turn.engine, called, exam.policy, rng)
-        timed = [(run.batch, run.baseline_tokens, run.candidate_tokens) for run in runs]
-        return tokens.rescore(self.turn.engine, Tier.SLOW, timed, noise(exam), rng)
-
-    def rng(self, candidate: Candidate, tier: Tier, held_out: bool) -> random.Random:
+    def rng(self, candidate: Candidate, work: str) -> random.Random:
         """Seeds that no candidate can foresee: HMAC of its frozen hash under the judge's secret."""
-        message = f"{candidate.id} {tier.value} {held_out}".encode()
+        message = f"{candidate.id} {work}".encode()
         return random.Random(hmac.new(self.secret, message, hashlib.sha256).digest())
 
     def learn(self, verdict: Verdict) -> None:
@@ -284,10 +303,12 @@ class Judge:
         if verdict.fast and verdict.status is not Status.FAILED:
             self.best_fast = max(self.best_fast, verdict.fast.overall.ratio)
 
-    def _load(self, candidate: Candidate, tier: Tier, record: Record) -> None:
-        loaded = self.turn.engine.load(candidate, tier)
+    def _load(self, case: Case, record: Record) -> None:
+        record.now = "build"
+        loaded = case.engine.load(case.candidate, case.tier)
+        case.floor_ms = self.turn.floor_ms[case.tier]
         text = f"built in {loaded.build_ms:.0f} ms, {loaded.extra_bytes / 1e6:.0f} MB more memory"
-        record.add(Check(f"load_{tier.value}", True, text))
+        record.built(text)
 
     def _demand_promising(self, record: Record) -> None:
         fast = record.measured[Tier.FAST]
@@ -296,10 +317,6 @@ class Judge:
                 f"{fast.overall.ratio:.2f}x on the fast tier, the best is {self.best_fast:.2f}x: "
                 "not measured on the slow tier"
             )
-
-    def _restore(self, record: Record) -> None:
-        self.turn.engine.restore()
-        record.add(Check("restore", True, "the baseline's outputs have the bits they had before"))
 
     def _clean_up(self) -> None:
         """Give the next candidate a fresh worker; a dead owner is started again.
@@ -312,32 +329,18 @@ class Judge:
             self.turn.engine.revive()
 
 
-@dataclass(slots=True)
-class Record:
-    """Notes of the judge: what is known about a candidate while it is judged."""
+def confirm(run: Run, judge: Judge, trusted: Collection[str], listen: Listener) -> Verdict | None:
+    """Measure the winner again on held-out prompts and fresh pairs; the next best if it fails.
 
-    candidate: str
-    checks: list[Check] = field(default_factory=list)
-    measured: dict[Tier, Measurement] = field(default_factory=dict)
-
-    def add(self, *checks: Check) -> None:
-        """Note checks that passed."""
-        self.checks += checks
-
-    def verdict(self, status: Status, reason: Reason | None = None, detail: str = "") -> Verdict:
-        """Return the verdict with all that is known."""
-        fast, slow = self.measured.get(Tier.FAST), self.measured.get(Tier.SLOW)
-        return Verdict(self.candidate, status, reason, detail, tuple(self.checks), fast, slow)
-
-
-def confirm(run: Run, judge: Judge, listen: Listener) -> Verdict | None:
-    """Measure the winner again on held-out prompts and fresh pairs; the next best if it fails."""
+    `trusted` are the searches that propose nothing but strop's own code.
+    """
     known = run.confirmations()
     for trial in run.passed()[:CONFIRMATIONS]:
         id = trial.proposal.candidate
         if id not in known:
             listen.stage("confirm", id[:12])
-            run.confirmed(judge.confirm(run.journal.get_candidate(id)))
+            own = trial.proposal.search in trusted
+            run.confirmed(judge.confirm(run.journal.get_candidate(id), trusted=own))
         verdict = run.confirmations()[id]
         if verdict.status is Status.PASSED:
             return verdict
@@ -371,20 +374,3 @@ def _as_good(live: Version, winner: Version) -> bool:
     """Whether a winner is not clearly faster than what is live for the very same model and machine."""
     same = live.fingerprint == winner.fingerprint
     return same and winner.confirmed.overall.low <= live.confirmed.overall.ratio
-
-
-def _sample(runs: list[Timed]) -> list[Batch]:
-    """Return a few of the timed batches."""
-    return [run.batch for run in runs[:: max(1, len(runs) // 5)]][:5]
-
-
-def _step_ms(runs: list[Timed]) -> float:
-    """Return the candidate's fastest decode step, in ms; infinity when none was timed."""
-    steps = [run.phases[Phase.DECODE][1] / run.batch.steps for run in runs if run.batch.steps]
-    return min(steps, default=math.inf) / 1e6
-
-
-def _one_call(name: str) -> Workload:
-    """The workload of a module that is no language model: its own sampler's inputs."""
-    call = Cluster(0, isl=1, osl=1, weight=1.0, isl_range=(1, 1), osl_range=(1, 1))
-    return Workload(name, "module-1", 0, (call,))

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import random
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from strop.config import Deployment
 from strop.core import (
-    Candidate,
     Cluster,
     Guards,
     Interval,
@@ -22,23 +20,24 @@ from strop.core import (
     Workload,
 )
 from strop.engine.client import ProcessEngine
-from strop.engine.contract import Batch, Description, Kind, Role
-from strop.gate import admit, speed
+from strop.engine.contract import Batch, Description, Kind, Role, Timed
+from strop.gate import speed
+from strop.gate.evidence import SpeedDecision
 from strop.gate.exam import Exam
+from strop.gate.numerics import POLICY, NumericsPolicy
 from strop.journal import Journal
-from strop.measure.step import Bench, Timed
+from strop.measure.step import Bench, Draw
 from strop.run import Run, Started
 from strop.workload import Prompts, Window
 
 __all__ = ["Turn"]
 
 _SHORT = {
-    Tier.FAST: (((48,), 6), ((9, 31), 3)),
+    Tier.FAST: (((48,), 6), ((48,), 6), ((9, 31), 3)),
     Tier.SLOW: (*((((96,), 12),) * 6), ((17, 64, 33), 6), ((1,), 4)),
 }
-"""Exams of the search: (prompt lengths of a batch, forced decode steps)."""
-_SLACK = {Tier.FAST: 2.0, Tier.SLOW: 1.25}
-"""Of the search's exams; the final one has none."""
+"""Exams of the search: (about how long the prompts of a batch are, forced decode steps). Some are
+equally long, so that other values lie at the same address."""
 _WINDOW = 224
 """The final exam reads text in windows of so many tokens, the last seventh by decode steps."""
 
@@ -55,7 +54,9 @@ class Turn:
     bandwidth: float = math.inf
     floor_ms: dict[Tier, float] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
-    exams: dict[tuple[Tier, bool], Exam] = field(default_factory=dict)
+    thresholds: dict[Tier, NumericsPolicy] = field(default_factory=dict)
+    """Numerics by tier, derived from perturbations of this deployment's own baseline."""
+    exams: dict[Tier, Exam] = field(default_factory=dict)
     final_questions: list[Batch] = field(default_factory=list)
     seed: int = field(default_factory=lambda: secrets.randbits(60))
     """Of the exams' questions; new in every process, never written down."""
@@ -99,24 +100,24 @@ class Turn:
         top = max(self.workload.clusters, key=lambda c: c.weight * (c.isl + 10 * c.osl))
         return replace(self.workload, clusters=(replace(top, weight=1.0),))
 
-    def draw(self, held_out: bool) -> Callable[[Cluster, int], Batch]:
+    def draw(self, held_out: bool) -> Draw:
         """Return how a cluster's traffic is drawn: real lengths, real text."""
 
-        def draw(cluster: Cluster, seed: int) -> Batch:
+        def draw(cluster: Cluster, lengths: int, text: int) -> Batch:
             if self.description.kind is Kind.MODULE:
-                return self.engine.sample(seed)
+                return self.engine.sample(text)
             low, high = cluster.isl_range if cluster.isl_range[1] else (cluster.isl, cluster.isl)
-            isl = round(math.exp(random.Random(seed).uniform(math.log(low), math.log(high))))
+            isl = round(math.exp(random.Random(lengths).uniform(math.log(low), math.log(high))))
             room = self.description.max_context - self.deployment.policy.decode_steps - 1
             assert self.prompts is not None
             isl = max(1, min(isl, room))
-            return Batch(prompts=self.prompts.draw(isl, cluster.concurrency, seed, held_out))
+            return _split(list(self.prompts.draw(isl + 1, cluster.concurrency, text, held_out)), 1)
 
         return draw
 
     def baseline_ms(self, cluster: Cluster) -> dict[Phase, float]:
         """Time the baseline on one batch of a cluster, after one untimed: ms by phase and step."""
-        batch = self.draw(False)(cluster, self.seed)
+        batch = self.draw(False)(cluster, self.seed, self.seed)
         steps = self.deployment.policy.decode_steps if batch.prompts else 0
         batch = replace(batch, steps=steps)
         self.engine.measure(batch, Role.BASELINE)
@@ -128,22 +129,30 @@ class Turn:
             Phase.DECODE: timing.decode_ns / steps / 1e6,
         }
 
-    def exam(self, tier: Tier, candidate: Candidate) -> Exam:
+    def exam(self, tier: Tier) -> Exam:
         """Return the search's exam for a tier; its answers are kept for the whole run."""
-        same = admit.precision(candidate) == "same"
-        if (tier, same) not in self.exams:
-            kept = self.exams.get((tier, not same))
-            batches = kept.batches if kept else self._questions(tier)
-            known = kept.known if kept else {}
-            policy = self.deployment.policy.numerics
-            self.exams[tier, same] = Exam(self.engine, tier, batches, True, policy, same, _SLACK[tier], known)
-        return self.exams[tier, same]
+        policy = self.deployment.policy
+        if tier not in self.exams:
+            self.exams[tier] = Exam(
+                tier,
+                self._questions(tier),
+                bit_exact=policy.numerics == "bit_exact",
+                thresholds=self.thresholds.get(tier, POLICY),
+                repeats=max(2, policy.repeats // 4),
+            )
+        return self.exams[tier]
 
-    def final_exam(self, candidate: Candidate) -> Exam:
+    def final_exam(self) -> Exam:
         """Return the exam of a winner: held-out text, as many positions as the policy demands."""
         policy = self.deployment.policy
-        same = admit.precision(candidate) == "same"
-        return Exam(self.engine, Tier.SLOW, self.final_questions, False, policy.numerics, same)
+        return Exam(
+            Tier.SLOW,
+            self.final_questions,
+            keep=False,
+            bit_exact=policy.numerics == "bit_exact",
+            thresholds=self.thresholds.get(Tier.SLOW, POLICY),
+            repeats=policy.repeats,
+        )
 
     def final_rounds(self) -> int:
         """Rounds of pairs, one pair a cluster, behind a confirmed measurement."""
@@ -160,7 +169,7 @@ class Turn:
         return Guards(device, d.fingerprint.dtype, batch, self._longest())
 
     def measurement(
-        self, tier: Tier, decision: speed.SpeedDecision, bench: Bench, runs: list[Timed]
+        self, tier: Tier, decision: SpeedDecision, bench: Bench, runs: list[Timed]
     ) -> Measurement:
         """Write down what the pairs of a tier say."""
         return Measurement(
@@ -185,8 +194,10 @@ class Turn:
             return [self.engine.sample(self.seed + i) for i in range(3)]
         assert self.prompts is not None
         rng, draw = random.Random(f"{self.seed} {tier.value}"), self.prompts.draw
+        # Stretched by a factor that nobody knows: a list of lengths would soon be known by heart.
+        stretch = rng.uniform(0.8, 1.2)
         return [
-            _split([draw(n + forced, 1, rng.getrandbits(60))[0] for n in lengths], forced)
+            _split([draw(round(n * stretch) + forced, 1, rng.getrandbits(60))[0] for n in lengths], forced)
             for lengths, forced in _SHORT[tier]
         ]
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -20,14 +21,16 @@ import numpy as np
 from strop import config
 from strop.core import BASELINE_ID, Candidate, EngineGone, Fault, Reason, StropError, Tier
 from strop.engine import outputs, wire
-from strop.engine.contract import Array, Batch, Description, Kind, Loaded, Role, Timing
+from strop.engine.contract import Array, Batch, Description, Kind, Loaded, Role, Scored, Timing
 
 __all__ = ["ProcessEngine"]
 
 _FORK_TIMEOUT_S = 60.0
-_LATE_WRITE_WAIT_S = 0.05
-_LATE_WRITE_MAX_BYTES = 64 << 20
+_REREAD_WAIT_S = 0.05
+_REREAD_MAX_BYTES = 64 << 20
 """Larger outputs are not read twice: the small ones of the same forward pass are."""
+_REPLY_MAX_BYTES = 1 << 30
+_REPLY_SPARE_BYTES = 1 << 20
 
 
 class ProcessEngine:
@@ -92,36 +95,38 @@ class ProcessEngine:
         """See `contract.Engine.measure`."""
         if role is not Role.ACTIVE:
             self._ask(role, wire.Activate(BASELINE_ID, Tier.SLOW))
-        self._ask(role, wire.Begin(wire.to_wire(batch)))
-        first, prefill_ns = self._timed(role, wire.Prefill())
+        first, prefill_ns = self._timed(role, wire.Prefill(wire.to_wire(_prompts(batch))))
         if self.description.kind is Kind.MODULE:
             return Timing(prefill_ns, 0, np.zeros((0, 0), np.int64), tuple(first))
         rows, vocab = len(batch.prompts), self.description.vocab
         tokens, decode_ns = [outputs.tokens(first, (rows, 1), vocab)], 0
         if batch.steps:
-            rest, decode_ns = self._timed(role, wire.Decode(batch.steps))
+            fed = tuple(row[0] for row in batch.forced)
+            rest, decode_ns = self._timed(role, wire.Decode(batch.steps, fed))
             tokens.append(outputs.tokens(rest, (rows, batch.steps), vocab))
         return Timing(prefill_ns, decode_ns, np.concatenate(tokens, axis=1))
 
-    def score(self, batch: Batch, role: Role = Role.ACTIVE, tier: Tier = Tier.SLOW) -> list[Array]:
-        """See `contract.Engine.score`.
-
-        The outputs are read once at once and once 50 ms later, and the inputs are compared with
-        what was sent.
-
-        Raises:
-            Fault: late_write, mutated_input, shape or dtype, besides the faults of any verb.
-        """
+    def score(
+        self,
+        batch: Batch,
+        role: Role = Role.ACTIVE,
+        tier: Tier = Tier.SLOW,
+        *,
+        reread: bool = False,
+        poison: bool = False,
+    ) -> Scored:
+        """See `contract.Engine.score`."""
         if role is not Role.ACTIVE:
             self._ask(role, wire.Activate(BASELINE_ID, tier))
-        request = wire.Score(wire.to_wire(batch), role is Role.REFERENCE)
-        found = outputs.read(self._ask(role, request))
-        if role is Role.ACTIVE:
-            if self.description.kind is Kind.CAUSAL_LM:
-                outputs.demand_logits(batch, found, self.description.vocab)
-            if sum(array.nbytes for array in found) <= _LATE_WRITE_MAX_BYTES:
-                self._check_late(batch, found)
-        return found
+        most = self._most_bytes(batch)
+        request = wire.Score(wire.to_wire(batch), role is Role.REFERENCE, poison)
+        found = outputs.read(self._ask(role, request, most=most))
+        if not reread or sum(array.nbytes for array in found) > _REREAD_MAX_BYTES:
+            return Scored(found)
+        time.sleep(_REREAD_WAIT_S)
+        again = outputs.read(self._ask(role, wire.Reread(), most=2 * most))
+        count = len(again) - (len(batch.prompts) or len(batch.inputs))
+        return Scored(found, again[:count], again[count:])
 
     def restore(self) -> None:
         """See `contract.Engine.restore`."""
@@ -230,7 +235,7 @@ class ProcessEngine:
 
     def _owner_ask(self, request: Any, fds: tuple[int, ...] = ()) -> Any:
         try:
-            self._owner.send(request, fds=fds)
+            self._owner.ask(request, fds=fds)
             return self._owner.reply(_FORK_TIMEOUT_S)
         except (wire.Closed, wire.Deadline):
             self._process.kill()
@@ -267,20 +272,22 @@ class ProcessEngine:
         status: int = self._owner_ask(wire.Reap(worker.pid)).value
         return status
 
-    def _ask(self, role: Role, request: Any, timeout_s: float | None = None) -> Any:
+    def _ask(
+        self, role: Role, request: Any, timeout_s: float | None = None, most: int = _REPLY_MAX_BYTES
+    ) -> Any:
         """Exchange one request with a worker; on a fault, replace it and say what happened."""
         worker = self._worker(role)
         timeout_s = timeout_s or self.settings.step_timeout_s
         if role is Role.ACTIVE:
             self._remember(request)
         try:
-            reply = worker.exchange(request, timeout_s)
+            reply = worker.exchange(request, timeout_s, most)
         except wire.Deadline:
             self.replace(role)
             what = type(request).__name__.lower()
             raise Fault(Reason.TIMEOUT, f"{what} took more than {timeout_s:.0f} s") from None
-        except wire.Closed:
-            raise self._autopsy(role) from None
+        except wire.Closed as closed:
+            raise self._autopsy(role, str(closed)) from None
         if isinstance(reply, wire.Failed):
             raise Fault(reply.reason or Reason.CRASHED, reply.detail)
         return reply
@@ -300,12 +307,14 @@ class ProcessEngine:
         reply = self._ask(role, request)
         return outputs.read(reply), time.perf_counter_ns() - started
 
-    def _autopsy(self, role: Role) -> Fault:
+    def _autopsy(self, role: Role, how: str) -> Fault:
         """Bury a dead worker, start the next, and turn the wait status into a fault."""
         status = self._bury(self._workers.pop(role))
         if role is Role.ACTIVE:
             self._forget()
         self._worker(role)
+        if how.startswith("a reply"):  # it lived until it was buried: its end says nothing
+            return Fault(Reason.CRASHED, f"it sent {how}")
         if not os.WIFSIGNALED(status):
             code = os.waitstatus_to_exitcode(status)
             return Fault(Reason.CRASHED, f"the worker exited with status {code}")
@@ -353,15 +362,12 @@ class ProcessEngine:
         tokens = np.random.default_rng(0).integers(0, self.description.vocab, 20)
         return Batch(prompts=(tuple(map(int, tokens[:16])),), forced=(tuple(map(int, tokens[16:])),))
 
-    def _check_late(self, batch: Batch, found: list[Array]) -> None:
-        time.sleep(_LATE_WRITE_WAIT_S)
-        again = outputs.read(self._ask(Role.ACTIVE, wire.Reread()))
-        count = len(again) - len(batch.inputs)
-        if [a.tobytes() for a in again[:count]] != [array.tobytes() for array in found]:
-            raise Fault(Reason.LATE_WRITE, "the outputs changed after they were returned")
-        for sent, now in zip(batch.inputs, again[count:], strict=True):
-            if sent.tobytes() != now.tobytes():
-                raise Fault(Reason.MUTATED_INPUT, "the forward pass wrote to its inputs")
+    def _most_bytes(self, batch: Batch) -> int:
+        """Return how large a reply with a batch's outputs may be: a worker must not fill us up."""
+        if not batch.prompts:
+            return _REPLY_MAX_BYTES
+        rows = sum(map(len, batch.prompts)) + sum(map(len, batch.forced))
+        return 8 * rows * self.description.vocab + _REPLY_SPARE_BYTES
 
     @property
     def jail(self) -> tuple[str, ...]:
@@ -375,6 +381,11 @@ class _Worker:
         self.pid = pid
         self.jail: tuple[str, ...] = ()
 
-    def exchange(self, request: Any, timeout_s: float) -> Any:
-        self.channel.send(request)
-        return self.channel.reply(timeout_s)
+    def exchange(self, request: Any, timeout_s: float, most: int = _REPLY_MAX_BYTES) -> Any:
+        self.channel.ask(request)
+        return self.channel.reply(timeout_s, most)
+
+
+def _prompts(batch: Batch) -> Batch:
+    """Return a batch without what its decode steps will be fed."""
+    return replace(batch, forced=())

@@ -14,9 +14,20 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from strop.core import Candidate, Fingerprint, Tier
+from strop.core import Candidate, Fingerprint, Pair, Phase, Tier
 
-__all__ = ["Array", "Batch", "Description", "Engine", "Kind", "Loaded", "Role", "Timing"]
+__all__ = [
+    "Array",
+    "Batch",
+    "Description",
+    "Engine",
+    "Kind",
+    "Loaded",
+    "Role",
+    "Scored",
+    "Timed",
+    "Timing",
+]
 
 Array = npt.NDArray[np.generic]
 
@@ -78,8 +89,25 @@ class Batch:
     steps: int = 0
     """Chained greedy decode steps after the prefill (measure)."""
     forced: tuple[tuple[int, ...], ...] = ()
-    """Tokens to feed one at a time after the prompt instead of choosing them (score)."""
+    """Tokens to feed one at a time after the prompt instead of choosing them (score). measure
+    feeds the first of them, one a request, and then the greedy ones: what the judge sends only
+    with the decode steps cannot be computed ahead in the prefill."""
     inputs: tuple[Array, ...] = ()
+    slot: int = 0
+    """Which of two sets of input buffers the engine must use: addresses change under the same
+    values, and values under the same address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Outputs for judging, and what became of them."""
+
+    outputs: list[Array]
+    """For a causal LM: per request, logits of shape (len(prompt) + len(forced), vocab)."""
+    later: list[Array] | None = None
+    """The same memory read again 50 ms later; None where that was not asked for."""
+    inputs: list[Array] | None = None
+    """The inputs as they are then: token ids int64 of each prompt, or a module's tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +122,28 @@ class Timing:
     """int64, shape (batch, 1 + steps): the greedy tokens. Shape (0, 0) for a module."""
     outputs: tuple[Array, ...] = ()
     """A module's output tensors; empty for a causal LM."""
+
+    @property
+    def total_ns(self) -> int:
+        """Both phases together."""
+        return self.prefill_ns + self.decode_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One pair with what it produced, so that what was timed can be checked."""
+
+    pair: Pair
+    phases: dict[Phase, tuple[int, int]]
+    """Phase to (baseline ns, candidate ns)."""
+    batch: Batch
+    """The candidate's; the baseline had another text of the same lengths."""
+    timing: Timing
+    """The candidate's."""
+    beside_ns: int = 0
+    """The baseline's run in the candidate's worker; both are 0 where `clean_ns` was not taken."""
+    clean_ns: int = 0
+    """The same batch moments apart where no candidate ever ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +181,27 @@ class Engine(Protocol):
         Role BASELINE runs all layers of the unchanged model, where no candidate ever ran.
         """
 
-    def score(self, batch: Batch, role: Role = Role.ACTIVE, tier: Tier = Tier.SLOW) -> list[Array]:
+    def score(
+        self,
+        batch: Batch,
+        role: Role = Role.ACTIVE,
+        tier: Tier = Tier.SLOW,
+        *,
+        reread: bool = False,
+        poison: bool = False,
+    ) -> Scored:
         """Return outputs for judging.
 
         For a causal LM: per request, logits of shape (len(prompt) + len(forced), vocab); the
         prompt's rows come from a prefill, the forced rows from decode steps over the KV cache.
-        For a module: its output tensors. `tier` matters only to the roles that have no active
-        version.
+        For a module: its output tensors.
+
+        Args:
+            batch: what to compute.
+            role: who computes it.
+            tier: matters only to the roles that have no active version.
+            reread: read outputs and inputs again 50 ms later, where they are small enough.
+            poison: have all memory allocated meanwhile filled with garbage.
         """
 
     def restore(self) -> None:

@@ -24,20 +24,26 @@ class Driver(Protocol):
     def activate(self, version: str, tier: Tier) -> None:
         """Install a loaded version's forwards."""
 
-    def begin(self, batch: Batch) -> None:
-        """Lay out inputs and forget the KV cache of the batch before."""
+    def prefill(self, batch: Batch) -> list[Array]:
+        """Forget the batch before and run the prefill; return [first tokens (batch, 1) int64].
 
-    def prefill(self) -> list[Array]:
-        """Run the prefill; return [first tokens (batch,) int64]. For a module: its outputs."""
+        For a module: its outputs.
+        """
 
-    def decode(self, steps: int) -> list[Array]:
-        """Run chained greedy steps; return [tokens (batch, steps) int64]."""
+    def decode(self, steps: int, first: tuple[int, ...]) -> list[Array]:
+        """Run chained greedy steps; return [tokens (batch, steps) int64].
+
+        The first step is fed `first`, one token a request; the prefill's own where it is empty.
+        """
 
     def score(self, batch: Batch, whole: bool) -> list[Array]:
         """Return outputs for judging; see `contract.Engine.score`."""
 
     def reread(self) -> list[Array]:
-        """Return the last score's raw outputs followed by its inputs, as they are now."""
+        """Return the last score's outputs followed by its inputs, as they are now.
+
+        Inputs of a causal LM are the token ids of each prompt, int64.
+        """
 
     def drop(self) -> None:
         """Make the baseline active and forget all candidates."""

@@ -8,9 +8,9 @@ import numpy as np
 
 from strop.core import Fault, Reason, StropError
 from strop.engine import wire
-from strop.engine.contract import Array, Batch
+from strop.engine.contract import Array
 
-__all__ = ["demand_logits", "read", "tokens"]
+__all__ = ["read", "tokens"]
 
 
 def read(reply: Any) -> list[Array]:
@@ -41,18 +41,3 @@ def tokens(arrays: list[Array], shape: tuple[int, int], vocab: int) -> Array:
     if found.min() < 0 or found.max() >= vocab:
         raise Fault(Reason.SHAPE, "a token outside the vocabulary")
     return found
-
-
-def demand_logits(batch: Batch, arrays: list[Array], vocab: int) -> None:
-    """Demand one array a request, (len(prompt) + len(forced), vocab), of a float dtype.
-
-    Raises:
-        Fault: shape or dtype.
-    """
-    forced = batch.forced or ((),) * len(batch.prompts)
-    want = [(len(p) + len(f), vocab) for p, f in zip(batch.prompts, forced, strict=True)]
-    got = [array.shape for array in arrays]
-    if got != want:
-        raise Fault(Reason.SHAPE, f"logits of shape {got} where {want} was expected")
-    if any(array.dtype.kind != "f" for array in arrays):
-        raise Fault(Reason.DTYPE, f"logits of dtype {[str(a.dtype) for a in arrays]}")

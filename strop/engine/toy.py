@@ -147,7 +147,7 @@ class ToyDriver:
     models: dict[Tier, Toy]
     loaded: dict[tuple[str, Tier], Forward] = field(default_factory=dict)
     active: tuple[str, Tier] = (BASELINE_ID, Tier.SLOW)
-    prompts: tuple[tuple[int, ...], ...] = ()
+    prompts: list[npt.NDArray[np.int64]] = field(default_factory=list)
     states: list[Any] = field(default_factory=list)
     next: list[int] = field(default_factory=list)
     last: list[Array] = field(default_factory=list)
@@ -169,38 +169,34 @@ class ToyDriver:
             raise Fault(Reason.LOAD_ERROR, f"no version {version[:12]} is loaded")
         self.active = (version, tier)
 
-    def begin(self, batch: Batch) -> None:
-        """See `Driver.begin`."""
-        self.prompts = batch.prompts
-        self.states = [None] * len(batch.prompts)
-
-    def prefill(self) -> list[Array]:
+    def prefill(self, batch: Batch) -> list[Array]:
         """See `Driver.prefill`."""
+        self._begin(batch)
         logits = [self._run(i, prompt) for i, prompt in enumerate(self.prompts)]
         self.next = [int(rows[-1].argmax()) for rows in logits]
         return [np.array(self.next, np.int64)[:, None]]
 
-    def decode(self, steps: int) -> list[Array]:
+    def decode(self, steps: int, first: tuple[int, ...]) -> list[Array]:
         """See `Driver.decode`."""
-        columns = []
+        self.next, columns = list(first) or self.next, []
         for _ in range(steps):
-            self.next = [int(self._run(i, (t,))[-1].argmax()) for i, t in enumerate(self.next)]
+            self.next = [int(self._run(i, np.array([t]))[-1].argmax()) for i, t in enumerate(self.next)]
             columns.append(self.next)
         return [np.array(columns, np.int64).T]
 
     def score(self, batch: Batch, whole: bool) -> list[Array]:
         """See `Driver.score`."""
-        self.begin(batch)
+        self._begin(batch)
         forced = batch.forced or ((),) * len(batch.prompts)
         self.last = []
-        for i, (prompt, rest) in enumerate(zip(batch.prompts, forced, strict=True)):
-            parts = [self._run(i, prompt), *(self._run(i, (token,)) for token in rest)]
+        for i, (prompt, rest) in enumerate(zip(self.prompts, forced, strict=True)):
+            parts = [self._run(i, prompt), *(self._run(i, np.array([token])) for token in rest)]
             self.last.append(np.concatenate(parts))
         return self.last
 
     def reread(self) -> list[Array]:
         """See `Driver.reread`."""
-        return self.last
+        return [*self.last, *self.prompts]
 
     def drop(self) -> None:
         """See `Driver.drop`."""
@@ -212,11 +208,15 @@ class ToyDriver:
         model = self.models[Tier.SLOW]
         return hashlib.sha256(model.table.tobytes() + model.layers.tobytes()).hexdigest()
 
-    def _run(self, index: int, tokens: tuple[int, ...]) -> Array:
+    def _begin(self, batch: Batch) -> None:
+        self.prompts = [np.array(prompt, np.int64) for prompt in batch.prompts]
+        self.states = [None] * len(batch.prompts)
+
+    def _run(self, index: int, tokens: npt.NDArray[np.int64]) -> Array:
         model = self.models[self.active[1]]
         forward = self.loaded.get(self.active, model.forward)
         try:
-            logits, self.states[index] = forward(np.array(tokens, np.int64), self.states[index])
+            logits, self.states[index] = forward(tokens, self.states[index])
         except ValueError as error:
             # numpy refuses where a C kernel would be killed by the read-only mapping.
             if "read-only" in str(error):

@@ -1,12 +1,14 @@
 """Typed messages between the judge, the owner and its workers, and the channel they travel on.
 
 A worker runs untrusted code, so its bytes are parsed as msgpack into closed types and never
-unpickled, and an array is accepted only when its size follows from its dtype and shape.
+unpickled, and an array is accepted only when its size follows from its dtype and shape. Each
+request carries a random number that its reply must repeat: nothing can be answered in advance.
 """
 
 from __future__ import annotations
 
 import math
+import secrets
 import socket
 import struct
 import time
@@ -20,8 +22,9 @@ from strop.engine.contract import Array, Batch
 
 __all__ = ["Channel", "Closed", "Deadline", "WireArray", "WireBatch", "pack", "unpack"]
 
-_HEADER = struct.Struct(">Q")
-_MAX_FRAME = 8 << 30
+_HEADER = struct.Struct(">QQ")
+"""Bytes of the body, and the number that says which request this is, or answers."""
+_MAX_FRAME = 1 << 30
 _DTYPES = frozenset(
     [
         "bool",
@@ -59,12 +62,12 @@ class WireArray(msgspec.Struct, frozen=True):
 
 
 class WireBatch(msgspec.Struct, frozen=True):
-    """A `contract.Batch` on the wire."""
+    """A `contract.Batch` on the wire; how many steps follow a worker learns only with them."""
 
     prompts: tuple[tuple[int, ...], ...] = ()
-    steps: int = 0
     forced: tuple[tuple[int, ...], ...] = ()
     inputs: tuple[WireArray, ...] = ()
+    slot: int = 0
 
 
 class Load(msgspec.Struct, frozen=True, tag=True):
@@ -84,20 +87,21 @@ class Activate(msgspec.Struct, frozen=True, tag=True):
     tier: Tier
 
 
-class Begin(msgspec.Struct, frozen=True, tag=True):
-    """Lay out a batch's inputs; not timed."""
+class Prefill(msgspec.Struct, frozen=True, tag=True):
+    """Run the prefill and choose the first token; or call a module once. Timed.
+
+    The inputs come with it: whoever knew them before could compute before.
+    """
 
     batch: WireBatch
-
-
-class Prefill(msgspec.Struct, frozen=True, tag=True):
-    """Run the prefill and choose the first token; or call a module once. Timed."""
 
 
 class Decode(msgspec.Struct, frozen=True, tag=True):
     """Run chained greedy decode steps. Timed."""
 
     steps: int
+    first: tuple[int, ...] = ()
+    """Token to feed first, one a request; empty goes on with the prefill's own."""
 
 
 class Score(msgspec.Struct, frozen=True, tag=True):
@@ -106,6 +110,8 @@ class Score(msgspec.Struct, frozen=True, tag=True):
     batch: WireBatch
     whole: bool = False
     """One teacher-forced forward over prompt and forced tokens instead of prefill and decode."""
+    poison: bool = False
+    """Fill what is allocated meanwhile with garbage."""
 
 
 class Reread(msgspec.Struct, frozen=True, tag=True):
@@ -172,7 +178,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     reason: Reason | None = None
 
 
-Request = Load | Activate | Begin | Prefill | Decode | Score | Reread | Drop | Digest | Sample | Fork | Reap
+Request = Load | Activate | Prefill | Decode | Score | Reread | Drop | Digest | Sample | Fork | Reap
 Reply = Done | Arrays | Report | Progress | Failed
 
 _encoder = msgspec.msgpack.Encoder()
@@ -202,12 +208,12 @@ def unpack(wire: WireArray) -> Array:
 
 def to_wire(batch: Batch) -> WireBatch:
     """Prepare a batch for the wire."""
-    return WireBatch(batch.prompts, batch.steps, batch.forced, tuple(map(pack, batch.inputs)))
+    return WireBatch(batch.prompts, batch.forced, tuple(map(pack, batch.inputs)), batch.slot)
 
 
 def from_wire(batch: WireBatch) -> Batch:
     """Read a batch off the wire."""
-    return Batch(batch.prompts, batch.steps, batch.forced, tuple(map(unpack, batch.inputs)))
+    return Batch(batch.prompts, 0, batch.forced, tuple(map(unpack, batch.inputs)), batch.slot)
 
 
 class Channel:
@@ -215,6 +221,13 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
+        self.number = 0
+        """Of the request that is being answered; 0 for what comes before any."""
+
+    def ask(self, message: Any, *, fds: tuple[int, ...] = ()) -> None:
+        """Send a request under a fresh number, as the judge. Raises what `send` raises."""
+        self.number = secrets.randbits(64)
+        self.send(message, fds=fds)
 
     def send(self, message: Any, *, fds: tuple[int, ...] = (), timeout_s: float = 60.0) -> None:
         """Send one message, with descriptors riding along.
@@ -226,7 +239,7 @@ class Channel:
         body = _encoder.encode(message)
         self.sock.settimeout(timeout_s)
         try:
-            header = _HEADER.pack(len(body))
+            header = _HEADER.pack(len(body), self.number)
             if fds:
                 socket.send_fds(self.sock, [header], list(fds))
             else:
@@ -244,27 +257,27 @@ class Channel:
         header += self._read(_HEADER.size - len(header), None) if header else b""
         if not header:
             raise Closed("end of stream")
-        return _requests.decode(self._body(header, None)), fds
+        size, self.number = _HEADER.unpack(header)
+        return _requests.decode(self._read(size, None)), fds
 
-    def reply(self, timeout_s: float) -> Any:
-        """Wait for a reply, as the judge.
+    def reply(self, timeout_s: float, most: int = _MAX_FRAME) -> Any:
+        """Wait for a reply of at most `most` bytes, as the judge.
 
         Raises:
-            Closed: the other end died, or sent what is no reply.
+            Closed: the other end died, or sent what is no reply to what was asked last.
             Deadline: no whole reply within `timeout_s` seconds.
         """
         until = time.monotonic() + timeout_s
-        body = self._body(self._read(_HEADER.size, until), until)
+        size, number = _HEADER.unpack(self._read(_HEADER.size, until))
+        if number != self.number:
+            raise Closed("a reply that nobody asked for")
+        if size > most:
+            raise Closed(f"a reply of {size} bytes where {most} were the most")
+        body = self._read(size, until)
         try:
             return _replies.decode(body)
         except msgspec.DecodeError as error:
             raise Closed(f"a reply that is none: {error}") from None
-
-    def _body(self, header: bytes, until: float | None) -> bytes:
-        (size,) = _HEADER.unpack(header)
-        if size > _MAX_FRAME:
-            raise Closed(f"a frame of {size} bytes")
-        return self._read(size, until)
 
     def _read(self, size: int, until: float | None) -> bytes:
         buffer = bytearray(size)

@@ -13,6 +13,7 @@ from strop.core import Fault, Reason
 from strop.engine import jail, wire
 from strop.engine.candidate_package import write_files
 from strop.engine.driver import Driver, Holder
+from strop.engine.poison import garbage_in_new_memory
 
 __all__ = ["run"]
 
@@ -69,15 +70,13 @@ class _Server:
             case wire.Activate():
                 driver.activate(request.version, request.tier)
                 return wire.Done()
-            case wire.Begin():
-                driver.begin(wire.from_wire(request.batch))
-                return wire.Done()
             case wire.Prefill():
-                return _arrays(driver.prefill())
+                return _arrays(driver.prefill(wire.from_wire(request.batch)))
             case wire.Decode():
-                return _arrays(driver.decode(request.steps))
+                return _arrays(driver.decode(request.steps, request.first))
             case wire.Score():
-                return _arrays(driver.score(wire.from_wire(request.batch), request.whole))
+                with garbage_in_new_memory(request.poison):
+                    return _arrays(driver.score(wire.from_wire(request.batch), request.whole))
             case wire.Reread():
                 return _arrays(driver.reread())
             case wire.Drop():

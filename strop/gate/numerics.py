@@ -15,16 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from strop.core import Check, Fault, Reason
+from strop.engine.contract import Batch
 
 __all__ = [
     "POLICY",
     "Evidence",
     "NumericsPolicy",
-    "as_rows",
+    "agreement",
     "bit_exact",
+    "divergence",
+    "error_ratios",
+    "errors",
+    "greedy",
     "judge",
-    "judge_precision",
     "observe",
+    "observe_batch",
+    "perplexity",
 ]
 
 _SLAB = 64
@@ -38,11 +44,13 @@ Array = npt.NDArray[np.generic]
 class NumericsPolicy:
     """Thresholds of the tolerance policy; see docs/decisions/0004-numerics.md."""
 
-    version: str = "1"
+    version: str = "2"
     median_ratio: float = 1.25
     """Largest median e(C) over median e(B)."""
     tail_ratio: float = 1.5
     """Largest p99.9 of e(C) over p99.9 of e(B)."""
+    worst_ratio: float = 4.0
+    """Largest e(C) of any row over the largest e(B): no backdoor fits under a quantile."""
     kl_ratio: float = 1.5625
     """Largest mean KL(R||C) over mean KL(R||B), beyond 3 standard errors: the square of
     `median_ratio`, because KL grows with the square of the error."""
@@ -143,7 +151,21 @@ def _rows(
     }
 
 
-def as_rows(array: Array) -> Array:
+def observe_batch(
+    evidence: Evidence,
+    batch: Batch,
+    reference: Sequence[Array],
+    baseline: Sequence[Array],
+    candidate: Sequence[Array],
+) -> None:
+    """Add every output of a batch; a causal LM's own text labels its rows. Raises what `observe` does."""
+    forced = batch.forced or ((),) * len(candidate)
+    for i, (r, b, c) in enumerate(zip(reference, baseline, candidate, strict=True)):
+        text = (batch.prompts[i] + forced[i])[1:] if batch.prompts else ()
+        observe(evidence, _as_rows(r), _as_rows(b), _as_rows(c), text)
+
+
+def _as_rows(array: Array) -> Array:
     """View any output as rows of its last dimension."""
     return array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
 
@@ -154,59 +176,30 @@ def _log_softmax(x: Floats) -> Floats:
     return result
 
 
-def judge(evidence: Evidence, policy: NumericsPolicy = POLICY, slack: float = 1.0) -> list[Check]:
-    """Judge a candidate that declares the same precision.
-
-    Args:
-        evidence: what was observed.
-        policy: thresholds.
-        slack: factor on the two error ratios. Rows of one text are correlated, so a short exam of
-            few texts scatters around the ratio that a long one finds; see docs/log.md.
-
-    Raises:
-        Fault: numerics, naming the first test that failed and what it measured.
-    """
-    checks = [
-        _errors(evidence, policy, slack),
-        _divergence(evidence, policy),
-        _greedy(evidence),
-        _perplexity(evidence, policy.perplexity),
+def judge(evidence: Evidence, policy: NumericsPolicy = POLICY) -> list[Check]:
+    """Return every test of a candidate that declares the same precision, passed or not."""
+    return [
+        errors(evidence, policy),
+        divergence(evidence, policy),
+        greedy(evidence),
+        perplexity(evidence, policy.perplexity),
     ]
-    return _all_passed(checks, Reason.NUMERICS)
-
-
-def judge_precision(evidence: Evidence, policy: NumericsPolicy = POLICY) -> list[Check]:
-    """Judge a candidate that changes the precision and was allowed to.
-
-    Raises:
-        Fault: quality.
-    """
-    agrees = evidence.joined("agrees")
-    share = float(agrees.mean()) if agrees.size else 0.0
-    agreement = Check("greedy", share >= policy.quality_agreement, f"{share:.2%} greedy tokens kept")
-    checks = [agreement, _perplexity(evidence, policy.quality_perplexity)]
-    return _all_passed(checks, Reason.QUALITY)
 
 
 def bit_exact(baseline: Iterable[Array], again: Iterable[Array], candidate: Iterable[Array]) -> Check:
-    """Demand the baseline's very bits, or its own noise where it does not repeat itself.
-
-    Raises:
-        Fault: numerics.
-    """
+    """Compare with the baseline's very bits, or its own noise where it does not repeat itself."""
     unequal, noise, worst = 0, 0.0, 0.0
     for b, b2, c in zip(baseline, again, candidate, strict=True):
         if b.shape != c.shape or b.dtype != c.dtype:
-            raise Fault(Reason.SHAPE, f"{c.dtype}{c.shape} where {b.dtype}{b.shape} was expected")
+            text = f"{c.dtype}{c.shape} where {b.dtype}{b.shape} was expected"
+            return Check("bit_exact", False, text)
         unequal += int(np.count_nonzero(_bits(b) != _bits(c)))
         noise = max(noise, _distance(b, b2))
         worst = max(worst, _distance(b, c))
     if noise == 0.0:
-        check = Check("bit_exact", unequal == 0, f"{unequal} bytes differ from the baseline's")
-    else:
-        text = f"baseline is not deterministic: its noise is {noise:.3g}, the candidate's {worst:.3g}"
-        check = Check("bit_exact", worst <= noise, text)
-    return _all_passed([check], Reason.NUMERICS)[0]
+        return Check("bit_exact", unequal == 0, f"{unequal} bytes differ from the baseline's")
+    text = f"baseline is not deterministic: its noise is {noise:.3g}, the candidate's {worst:.3g}"
+    return Check("bit_exact", worst <= noise, text)
 
 
 def _bits(array: Array) -> npt.NDArray[np.uint8]:
@@ -219,45 +212,58 @@ def _distance(a: Array, b: Array) -> float:
     return float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
 
 
-def _errors(evidence: Evidence, policy: NumericsPolicy, slack: float) -> Check:
+def errors(evidence: Evidence, policy: NumericsPolicy) -> Check:
+    """Compare e(C) with e(B): median, tail, and the worst row."""
+    medians, tails, worst = error_ratios(evidence)
+    passed = medians <= policy.median_ratio and tails <= policy.tail_ratio and worst <= policy.worst_ratio
+    found = (
+        ("median", medians, policy.median_ratio),
+        ("p99.9", tails, policy.tail_ratio),
+        ("worst", worst, policy.worst_ratio),
+    )
+    text = ", ".join(f"{name} {value:.2f} of {most:.3g}" for name, value, most in found)
+    return Check("error", passed, f"e(C)/e(B): {text}, {evidence.positions} positions")
+
+
+def error_ratios(evidence: Evidence) -> tuple[float, float, float]:
+    """Return e(C)/e(B) of the medians, of the p99.9 and of the worst rows."""
     b, c = evidence.joined("error_b"), evidence.joined("error_c")
     # A baseline that hits the reference exactly still has its dtype's rounding as a budget.
     least = float(np.finfo(np.float32).eps) / 4
-    median = float(np.median(c)) / max(float(np.median(b)), least)
     # A quantile with fewer than 10 positions above it says nothing about the tail.
-    q = min(0.999, 1 - 10 / len(b)) if len(b) > 10 else 0.5
-    tail = float(np.quantile(c, q)) / max(float(np.quantile(b, q)), least)
-    most, most_tail = slack * policy.median_ratio, slack * policy.tail_ratio
-    passed = median <= most and tail <= most_tail
-    medians, tails = f"{median:.2f} of {most:.3g}", f"{tail:.2f} of {most_tail:.3g}"
-    text = f"e(C)/e(B): median {medians}, p{100 * q:.3g} {tails}"
-    return Check("error", passed, f"{text}, {len(b)} positions")
+    tail = min(0.999, 1 - 10 / len(b)) if len(b) > 10 else 0.5
+    at = (0.5, tail, 1.0)
+    medians, tails, worst = (float(np.quantile(c, q)) / max(float(np.quantile(b, q)), least) for q in at)
+    return medians, tails, worst
 
 
-def _divergence(evidence: Evidence, policy: NumericsPolicy) -> Check:
+def divergence(evidence: Evidence, policy: NumericsPolicy) -> Check:
+    """Compare the mean KL to the reference with the baseline's."""
     b, c = evidence.joined("kl_b"), evidence.joined("kl_c")
     bound = policy.kl_ratio * b.mean() + 3 * (c - policy.kl_ratio * b).std() / np.sqrt(len(b))
     passed = bool(c.mean() <= max(bound, policy.kl_floor))
     return Check("divergence", passed, f"mean KL(R||C) {c.mean():.3g}, KL(R||B) {b.mean():.3g} nats")
 
 
-def _greedy(evidence: Evidence) -> Check:
+def greedy(evidence: Evidence) -> Check:
+    """Count greedy tokens that differ though the reference is sure of them."""
     sure = evidence.joined("margin") > 2 * evidence.joined("noise").max(initial=0.0)
     agrees = evidence.joined("agrees").astype(bool)
     wrong = int((sure & ~agrees).sum())
     return Check("greedy", wrong == 0, f"{wrong} of {int(sure.sum())} sure greedy tokens differ")
 
 
-def _perplexity(evidence: Evidence, limit: float) -> Check:
+def agreement(evidence: Evidence, policy: NumericsPolicy) -> Check:
+    """Compare the share of greedy tokens kept with what a change of precision must keep."""
+    agrees = evidence.joined("agrees")
+    share = float(agrees.mean()) if agrees.size else 0.0
+    return Check("greedy", share >= policy.quality_agreement, f"{share:.2%} greedy tokens kept")
+
+
+def perplexity(evidence: Evidence, limit: float) -> Check:
+    """Compare the change of perplexity on the exam's text with `limit`, either way."""
     b, c = evidence.joined("nll_b"), evidence.joined("nll_c")
     if not b.size:
         return Check("perplexity", True, "no text to score")
     change = float(np.expm1(c.mean() - b.mean()))
-    return Check("perplexity", abs(change) <= limit, f"{change:+.4%} on {b.size} tokens of real text")
-
-
-def _all_passed(checks: list[Check], reason: Reason) -> list[Check]:
-    for check in checks:
-        if not check.passed:
-            raise Fault(reason, f"{check.name}: {check.measured}")
-    return checks
+    return Check("perplexity", abs(change) <= limit, f"{change:+.4%} on {b.size} tokens of text")

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from strop.core import Check, Fault, Reason
+import math
 
-__all__ = ["MARGIN", "possible"]
+from strop.core import Fault, Phase, Reason
+from strop.gate import admission
+from strop.gate.case import Case
+
+__all__ = ["MARGIN", "demand"]
 
 MARGIN = 0.5
 """Share of the floor that a step may not undercut. On the CPU the floor comes from a bandwidth
 that the judge measures itself, and on shared machines that varies by a factor of two."""
 
 
-def possible(step_ms: float, floor_ms: float) -> Check:
-    """Compare the fastest timed step with the floor, both in ms.
+def demand(case: Case) -> str:
+    """Compare the fastest timed decode step, or call of a module, with its floor.
+
+    A candidate that declares a narrower precision has fewer bytes to read, and a lower floor.
 
     Raises:
         Fault: faster_than_physics.
     """
-    text = f"fastest step {step_ms:.2f} ms, floor {floor_ms:.2f} ms"
-    if step_ms < MARGIN * floor_ms:
+    fastest = min((_step_ms(run.phases, run.batch.steps) for run in case.runs), default=math.inf)
+    floor = case.floor_ms * admission.width(case.candidate, case.engine.describe().fingerprint.dtype)
+    text = f"fastest step {fastest:.3g} ms, floor {floor:.3g} ms"
+    if fastest < MARGIN * floor:
         raise Fault(Reason.FASTER_THAN_PHYSICS, text)
-    return Check("physics", True, text)
+    return text
+
+
+def _step_ms(phases: dict[Phase, tuple[int, int]], steps: int) -> float:
+    """Return the candidate's time for one decode step or call, in ms; infinity when there was none."""
+    if Phase.CALL in phases:
+        return phases[Phase.CALL][1] / 1e6
+    return phases[Phase.DECODE][1] / steps / 1e6 if steps else math.inf

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from strop.config import Policy
 from strop.core import Fault, Inconclusive, Interval, Pair, Reason, Workload
+from strop.gate.case import Case
+from strop.gate.evidence import SpeedDecision
 from strop.stats import EProcess, median_interval
 
-__all__ = ["SpeedDecision", "decide", "demand", "interval", "keep_going"]
+__all__ = ["conclude", "decide", "demand", "interval", "keep_going"]
 
 _LEAST_ROUNDS = 6
 """Fewer rounds carry no bootstrap interval."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedDecision:
-    """What the pairs say."""
-
-    overall: Interval
-    clusters: Mapping[int, Interval]
-    e_value: float
-    """Evidence for a gain above delta."""
-    futility: float
-    """Evidence for a gain below delta."""
 
 
 def decide(pairs: Sequence[Pair], workload: Workload, policy: Policy) -> SpeedDecision:
@@ -44,12 +33,18 @@ def decide(pairs: Sequence[Pair], workload: Workload, policy: Policy) -> SpeedDe
     )
 
 
-def demand(decision: SpeedDecision, policy: Policy) -> None:
-    """Demand a proven gain and no proven loss.
+def demand(case: Case) -> str:
+    """Demand a proven gain and no proven loss in any cluster. Raises what `conclude` raises."""
+    assert case.decision is not None
+    return conclude(case.decision, case.policy)
+
+
+def conclude(decision: SpeedDecision, policy: Policy) -> str:
+    """Return what the evidence says for a gain.
 
     Raises:
         Fault: not_faster.
-        Inconclusive: neither is proven.
+        Inconclusive: neither a gain nor the lack of one is proven.
     """
     overall = decision.overall
     text = f"{overall.ratio:.3f}x ({overall.low:.3f} to {overall.high:.3f}), e-value {decision.e_value:.3g}"
@@ -59,7 +54,7 @@ def demand(decision: SpeedDecision, policy: Policy) -> None:
             raise Fault(Reason.NOT_FASTER, f"{worse}; overall {text}")
     proven = decision.e_value >= 1 / policy.alpha
     if proven and overall.ratio > math.exp(policy.delta):
-        return
+        return f"{text}, {overall.pairs} rounds"
     if decision.futility >= 1 / policy.alpha or overall.high < math.exp(policy.delta):
         raise Fault(Reason.NOT_FASTER, text)
     raise Inconclusive(f"not proven within {overall.pairs} rounds: {text}")

@@ -14,7 +14,7 @@ from strop.observe import mixture
 from strop.observe.mixture import Component, Points
 from strop.observe.records import Request, Trace
 
-__all__ = ["Clustering", "cluster", "fit"]
+__all__ = ["Clustering", "cluster", "fit", "one_call"]
 
 _ALGORITHM = "gmm-bic-log-1"
 """Changes whenever the same trace could come out in other clusters."""
@@ -35,6 +35,12 @@ class Clustering:
         ids = np.array([c.id for c in self.workload.clusters])
         scores = mixture.log_joint(_points(requests), self.components)
         return tuple(int(i) for i in ids[scores.argmax(axis=1)])
+
+
+def one_call(name: str) -> Workload:
+    """Return the workload of a module that is no language model: its own sampler's inputs."""
+    call = Cluster(0, isl=1, osl=1, weight=1.0, isl_range=(1, 1), osl_range=(1, 1))
+    return Workload(name, "module-1", 0, (call,))
 
 
 def cluster(

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from strop.core import Cluster, Phase, Target, Tier
 from strop.engine.contract import Description
 
-__all__ = ["decode_floor_ms", "targets"]
+__all__ = ["floor_ms", "targets"]
 
 
-def decode_floor_ms(description: Description, tier: Tier, bandwidth: float) -> float:
-    """Return the least ms of one decode step: its weights, read once at `bandwidth` bytes/s."""
+def floor_ms(description: Description, tier: Tier, bandwidth: float) -> float:
+    """Return the least ms of one decode step, or of a module's call.
+
+    It has to read its weights once, at `bandwidth` bytes/s.
+    """
     return description.decode_bytes[tier] / bandwidth * 1e3
 
 

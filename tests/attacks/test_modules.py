@@ -10,7 +10,6 @@ from strop import loop
 from strop.config import Deployment, Engine, Policy, Search
 from strop.core import Reason, Status
 from strop.dash.terminal import Quiet
-from strop.engine.start import start
 from strop.journal import Journal
 from strop.run import Run
 from tests.support.candidates import candidate
@@ -87,26 +86,3 @@ def test_a_faster_exact_module_wins(exact: dict[str, object]) -> None:
     assert fast.status is Status.PASSED  # type: ignore[attr-defined]
     assert exact["winner"] == fast.candidate  # type: ignore[attr-defined]
     assert exact["same"].status is not Status.PASSED  # type: ignore[attr-defined]
-
-
-def test_outputs_of_timed_calls_are_checked_too(tmp_path: Path) -> None:
-    """Right in every exam and wrong in the timed calls: caught by looking at those."""
-    from strop.core import Fault, Tier
-
-    cheat = CANDIDATES["exact_only_in_exams"]
-    deployed = Deployment(
-        "spectrum",
-        Engine("tests.support.models:slow_spectrum", threads=1),
-        policy=Policy(numerics="bit_exact", pairs_slow=12),
-    )
-    with start(deployed, lambda line: None) as engine:
-        turn = loop.observe(deployed, engine, Quiet())
-        judge = loop.Judge(turn, Quiet())
-        exam = turn.exam(Tier.SLOW, cheat)
-        engine.load(cheat, Tier.SLOW)
-        engine.activate(cheat.id, Tier.SLOW)
-        bench = loop.Bench(engine, Tier.SLOW, turn.draw(False), 0)
-        slot = loop.pairing.Slot(0, True, 1)
-        runs = [bench.run(cheat.id, turn.workload.clusters[0], slot) for _ in range(40)]
-        with pytest.raises(Fault, match="bytes differ"):
-            judge.rescore(cheat, exam, runs)

@@ -11,9 +11,8 @@ from strop.config import Deployment, Engine, Policy, Search, Traffic
 from strop.core import Candidate, Reason, Status, TokenSource
 from strop.dash.terminal import Quiet
 from strop.engine.client import ProcessEngine
-from strop.engine.contract import Batch
+from strop.engine.contract import Batch, Role
 from strop.engine.start import start
-from strop.gate import fair_baseline
 from tests.support.candidates import TORCH
 from tests.support.loops import deployment as toy_deployment
 
@@ -43,7 +42,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[loop.Judge]:
         Engine("tests.support.models:tiny_llama", threads=1, step_timeout_s=3.0),
         Traffic(trace, tokens=TokenSource.SYNTHETIC, max_clusters=1),
         Search(),
-        Policy(pairs_fast=12, pairs_slow=12, decode_steps=4),
+        Policy(trust=True, pairs_fast=12, pairs_slow=12, decode_steps=4),
     )
     with start(deployed, lambda line: None) as engine:
         turn = loop.observe(deployed, engine, Quiet())
@@ -69,9 +68,11 @@ def test_it_is_refused_and_the_engine_goes_on(
 
 
 def test_what_a_candidate_patched_is_gone_for_the_next(judge: loop.Judge, engine: ProcessEngine) -> None:
-    judge(TORCH["slows_baseline"])
-    batches = [engine_batch(number) for number in range(5)]
-    assert fair_baseline.demand(engine, batches).passed
+    judge(TORCH["slows_baseline"])  # by 8 ms a step and more
+    for role in (Role.ACTIVE, Role.BASELINE):
+        engine.measure(engine_batch(0), role)
+    took = {r: engine.measure(engine_batch(1), r).total_ns for r in (Role.ACTIVE, Role.BASELINE)}
+    assert took[Role.ACTIVE] < took[Role.BASELINE] + 8e6
 
 
 def engine_batch(number: int) -> Batch:

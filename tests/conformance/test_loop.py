@@ -34,7 +34,7 @@ def test_a_faster_candidate_is_found_confirmed_and_shipped(tmp_path: Path) -> No
     assert fast.status is Status.PASSED
     assert fast.slow is not None
     assert fast.slow.overall.low > 1.5
-    assert {c.name for c in fast.checks} >= {"admission", "error", "greedy", "timed_tokens", "restore"}
+    assert {c.name for c in fast.checks} >= {"admission", "error", "greedy", "timed_outputs", "restore"}
     assert fast.jail
     assert outcome.winner == fast.candidate
     confirmed = run.confirmations()[fast.candidate]

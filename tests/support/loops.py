@@ -21,6 +21,7 @@ class Listed:
     """A searcher that proposes candidates from a list, by name."""
 
     name = "listed"
+    trusted = True
 
     def __init__(self, names: Sequence[str], known: dict[str, Candidate] | None = None) -> None:
         self.left = list(names)

@@ -30,7 +30,7 @@ def pairs(ratios: Sequence[tuple[float, float]], noise: float = 0.01) -> list[Pa
 def test_a_clear_gain_is_accepted_early() -> None:
     found = pairs([(1.3, 1.3)] * 10)
     decision = speed.decide(found, WORKLOAD, POLICY)
-    speed.demand(decision, POLICY)
+    speed.conclude(decision, POLICY)
     assert decision.overall.ratio == pytest.approx(1.3, rel=0.02)
     assert not speed.keep_going(found, WORKLOAD, POLICY)
 
@@ -38,7 +38,7 @@ def test_a_clear_gain_is_accepted_early() -> None:
 def test_identical_candidates_are_not_faster() -> None:
     found = pairs([(1.0, 1.0)] * 60)
     with pytest.raises(Fault) as caught:
-        speed.demand(speed.decide(found, WORKLOAD, POLICY), POLICY)
+        speed.conclude(speed.decide(found, WORKLOAD, POLICY), POLICY)
     assert caught.value.reason is Reason.NOT_FASTER
 
 
@@ -48,13 +48,13 @@ def test_a_slow_candidate_is_given_up_early() -> None:
 
 def test_a_gain_that_costs_one_cluster_is_refused() -> None:
     with pytest.raises(Fault, match="cluster 1 is slower"):
-        speed.demand(speed.decide(pairs([(1.5, 0.8)] * 20), WORKLOAD, POLICY), POLICY)
+        speed.conclude(speed.decide(pairs([(1.5, 0.8)] * 20), WORKLOAD, POLICY), POLICY)
 
 
 def test_noise_is_inconclusive_never_faster() -> None:
     found = pairs([(1.08, 1.08), (0.97, 0.97), (1.2, 1.2), (0.93, 0.93)] * 2, noise=0.05)
     with pytest.raises(Inconclusive, match="not proven"):
-        speed.demand(speed.decide(found, WORKLOAD, POLICY), POLICY)
+        speed.conclude(speed.decide(found, WORKLOAD, POLICY), POLICY)
 
 
 def test_the_traffic_weighs_the_clusters() -> None:

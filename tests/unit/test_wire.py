@@ -22,11 +22,38 @@ def ends() -> tuple[wire.Channel, wire.Channel]:
 
 def test_a_batch_comes_through_unchanged(ends: tuple[wire.Channel, wire.Channel]) -> None:
     batch = Batch(((1, 2), (3,)), 4, ((5,), (6,)), (np.arange(6, dtype=np.float32).reshape(2, 3),))
-    ends[0].send(wire.Begin(wire.to_wire(batch)))
+    ends[0].send(wire.Prefill(wire.to_wire(batch)))
     request, fds = ends[1].request()
     got = wire.from_wire(request.batch)
-    assert (got.prompts, got.steps, got.forced, fds) == (batch.prompts, 4, batch.forced, [])
+    assert (got.prompts, got.forced, fds) == (batch.prompts, batch.forced, [])
+    assert got.steps == 0, "how many steps follow a worker learns only with them"
     np.testing.assert_array_equal(got.inputs[0], batch.inputs[0])
+
+
+def test_only_the_reply_to_what_was_asked_counts(ends: tuple[wire.Channel, wire.Channel]) -> None:
+    judge, worker = ends
+    worker.send(wire.Done(1))  # before anything was asked
+    judge.ask(wire.Digest())
+    with pytest.raises(wire.Closed, match="nobody asked for"):
+        judge.reply(1.0)
+
+
+def test_the_reply_repeats_the_number_of_its_request(ends: tuple[wire.Channel, wire.Channel]) -> None:
+    judge, worker = ends
+    for value in (1, 2):
+        judge.ask(wire.Digest())
+        worker.request()
+        worker.send(wire.Done(value))
+        assert judge.reply(1.0) == wire.Done(value)
+
+
+def test_a_reply_larger_than_it_may_be_is_not_read(ends: tuple[wire.Channel, wire.Channel]) -> None:
+    judge, worker = ends
+    judge.ask(wire.Digest())
+    worker.request()
+    worker.send(wire.Done(text="x" * 2000))
+    with pytest.raises(wire.Closed, match="1000 were the most"):
+        judge.reply(1.0, most=1000)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64", "bool", "complex64"])

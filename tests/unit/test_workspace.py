@@ -7,7 +7,7 @@ from pathlib import Path
 from strop import config
 from strop.core import Candidate, Phase, Proposal, Reason, Status, Target, Trial, Verdict
 from strop.engine.toy import ToyHolder
-from strop.gate.admit import admit
+from strop.gate.admission import admit
 from strop.propose import workspace
 
 

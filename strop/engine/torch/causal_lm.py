@@ -11,6 +11,7 @@ from torch import nn
 
 from strop.core import BASELINE_ID, Tier
 from strop.engine.contract import Array, Batch
+from strop.engine.torch.buffers import Buffers
 from strop.engine.torch.versions import Context, Versions
 from strop.engine.torch.weights import digest
 
@@ -29,6 +30,7 @@ class CausalLM:
         self.context = context
         self.cache_name = context.cache_name
         self.active = self.versions[Tier.SLOW]
+        self.buffers = Buffers()
         self.last: list[torch.Tensor] = []
         torch.set_num_threads(context.threads)
 
@@ -54,25 +56,24 @@ class CausalLM:
         """See `Driver.weights_digest`."""
         return digest(self.versions[Tier.SLOW].model)
 
-    def begin(self, batch: Batch) -> None:
-        """See `Driver.begin`."""
-        self.state = _State(batch.prompts, self.context.device)
-
     @torch.inference_mode()
-    def prefill(self) -> list[Array]:
+    def prefill(self, batch: Batch) -> list[Array]:
         """See `Driver.prefill`."""
+        self.state = _State(batch.prompts, self.context.device, self.buffers, batch.slot)
         logits = self._step(self.state, self.state.prompt, keep=1)
         self.state.next = logits[:, -1].argmax(-1, keepdim=True)
         return [self.state.next.numpy(force=True)]
 
     @torch.inference_mode()
-    def decode(self, steps: int) -> list[Array]:
+    def decode(self, steps: int, first: tuple[int, ...]) -> list[Array]:
         """See `Driver.decode`."""
-        tokens = []
+        state, tokens = self.state, []
+        if first:
+            state.next = torch.tensor(first, device=self.context.device)[:, None]
         for _ in range(steps):
-            logits = self._step(self.state, self.state.next, keep=1)
-            self.state.next = logits[:, -1].argmax(-1, keepdim=True)
-            tokens.append(self.state.next)
+            logits = self._step(state, state.fed(state.next), keep=1)
+            state.next = logits[:, -1].argmax(-1, keepdim=True)
+            tokens.append(state.next)
         return [torch.cat(tokens, dim=1).numpy(force=True)]
 
     @torch.inference_mode()
@@ -81,20 +82,22 @@ class CausalLM:
         forced = batch.forced or ((),) * len(batch.prompts)
         if whole:
             joined = tuple(p + f for p, f in zip(batch.prompts, forced, strict=True))
-            state = _State(joined, self.context.device)
+            self.state = state = _State(joined, self.context.device, self.buffers, batch.slot)
             parts = [self._step(state, state.prompt, keep=0)]
         else:
-            state = _State(batch.prompts, self.context.device)
+            self.state = state = _State(batch.prompts, self.context.device, self.buffers, batch.slot)
             parts = [self._step(state, state.prompt, keep=0)]
             for column in zip(*forced, strict=True):
                 token = torch.tensor(column, device=self.context.device)[:, None]
-                parts.append(self._step(state, token, keep=1))
+                parts.append(self._step(state, state.fed(token), keep=1))
         self.last = parts
         return self._rows(batch, forced, parts)
 
     def reread(self) -> list[Array]:
         """See `Driver.reread`."""
-        return self._rows(self.state_batch, self.state_forced, self.last)
+        prompt, pad = self.state.prompt.numpy(force=True), self.state.pad.tolist()
+        inputs = [row[skip:] for row, skip in zip(prompt, pad, strict=True)]
+        return [*self._rows(self.state_batch, self.state_forced, self.last), *inputs]
 
     def _rows(
         self, batch: Batch, forced: tuple[tuple[int, ...], ...], parts: list[torch.Tensor]
@@ -125,16 +128,23 @@ class CausalLM:
 class _State:
     """One batch on its way: padded prompt, mask where lengths differ, KV cache, next token."""
 
-    def __init__(self, prompts: tuple[tuple[int, ...], ...], device: str) -> None:
+    def __init__(
+        self, prompts: tuple[tuple[int, ...], ...], device: str, buffers: Buffers, slot: int
+    ) -> None:
         longest = max(map(len, prompts))
         self.device = device
         self.ragged = any(len(prompt) != longest for prompt in prompts)
         padded = [(0,) * (longest - len(prompt)) + prompt for prompt in prompts]
-        self.prompt = torch.tensor(padded, device=device)
+        self.buffers, self.slot = buffers, slot
+        self.prompt = buffers.put("prompt", torch.tensor(padded, device=device), slot)
         self.pad = torch.tensor([longest - len(prompt) for prompt in prompts], device=device)
         self.length = 0
         self.cache: Any = None
         self.next = self.prompt[:, -1:]
+
+    def fed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return one decode step's tokens, (batch, 1), in the buffer that they are read from."""
+        return self.buffers.put("token", tokens, self.slot)
 
     def advance(self, count: int) -> dict[str, torch.Tensor]:
         """Count `count` more tokens in; return mask and positions where padding needs them."""

@@ -145,14 +145,22 @@ def _bytes(model: nn.Module) -> int:
 
 
 def _step_bytes(model: nn.Module) -> int:
-    """Bytes of weights one decode step must read: all but an embedding that is only looked up."""
-    total = _bytes(model)
-    if hasattr(model, "get_input_embeddings") and hasattr(model, "get_output_embeddings"):
-        named: Any = model
-        table, head = named.get_input_embeddings().weight, named.get_output_embeddings().weight
-        if table is not head:
-            total -= table.numel() * table.element_size()
-    return total
+    """Bytes of weights one decode step, or one call of a module, must read.
+
+    Not read as a whole: embeddings that are only looked up, and the experts that a token skips.
+    """
+    named: Any = model
+    head = named.get_output_embeddings().weight if hasattr(model, "get_output_embeddings") else None
+    tables = {id(m.weight) for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))}
+    tables.discard(id(head))
+    settings = getattr(model, "config", None)
+    experts = getattr(settings, "num_local_experts", 0) or getattr(settings, "num_experts", 0) or 1
+    share = min(1.0, getattr(settings, "num_experts_per_tok", experts) / experts)
+    total = 0.0
+    for name, p in model.named_parameters():
+        if id(p) not in tables:
+            total += p.numel() * p.element_size() * (share if ".experts." in name else 1.0)
+    return int(total)
 
 
 def _cpu_name() -> str:

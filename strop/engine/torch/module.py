@@ -10,6 +10,7 @@ from torch import nn
 
 from strop.core import Fault, Reason, Tier
 from strop.engine.contract import Array, Batch
+from strop.engine.torch.buffers import Buffers
 from strop.engine.torch.versions import Context, Versions
 from strop.engine.torch.weights import digest
 
@@ -22,6 +23,7 @@ class Module:
     def __init__(self, model: nn.Module, context: Context) -> None:
         self.versions = Versions(model)
         self.context = context
+        self.buffers = Buffers()
         self.inputs: list[torch.Tensor] = []
         self.outputs: list[torch.Tensor] = []
         torch.set_num_threads(context.threads)
@@ -45,31 +47,32 @@ class Module:
         """See `Driver.weights_digest`."""
         return digest(self.versions.model)
 
-    def begin(self, batch: Batch) -> None:
-        """See `Driver.begin`."""
-        self.inputs = [torch.from_numpy(array.copy()) for array in batch.inputs]
-
     @torch.inference_mode()
-    def prefill(self) -> list[Array]:
+    def prefill(self, batch: Batch) -> list[Array]:
         """See `Driver.prefill`."""
-        self.outputs = _flat(self.versions.model(*self.inputs))
-        return [output.numpy(force=True) for output in self.outputs]
+        return self._call(batch)
 
-    def decode(self, steps: int) -> list[Array]:
+    def decode(self, steps: int, first: tuple[int, ...]) -> list[Array]:
         """A module has no decode phase."""
         raise Fault(Reason.SHAPE, "a module has no decode steps")
 
+    @torch.inference_mode()
     def score(self, batch: Batch, whole: bool) -> list[Array]:
         """See `Driver.score`."""
-        self.begin(batch)
-        if whole:
-            double = torch.float64
-            self.inputs = [t.to(double) if t.is_floating_point() else t for t in self.inputs]
-        return self.prefill()
+        return self._call(batch, double=whole)
 
     def reread(self) -> list[Array]:
         """See `Driver.reread`."""
         return [tensor.numpy(force=True) for tensor in (*self.outputs, *self.inputs)]
+
+    def _call(self, batch: Batch, *, double: bool = False) -> list[Array]:
+        self.inputs = [
+            self.buffers.put(f"{index}", torch.from_numpy(array.copy()), batch.slot)
+            for index, array in enumerate(batch.inputs)
+        ]
+        given = [t.double() if double and t.is_floating_point() else t for t in self.inputs]
+        self.outputs = _flat(self.versions.model(*given))
+        return [output.numpy(force=True) for output in self.outputs]
 
 
 def _flat(result: Any) -> list[torch.Tensor]:

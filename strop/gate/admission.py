@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, NoReturn
 
-from strop.core import Candidate, Check, Fault, Reason
+from strop.core import Candidate, Fault, Reason
+from strop.gate.case import Case
 
-__all__ = ["MANIFEST_KEYS", "admit", "precision"]
+__all__ = ["MANIFEST_KEYS", "admit", "demand", "precision", "width"]
 
 MANIFEST_KEYS: dict[str, type] = {
     "parent": str,
@@ -20,7 +21,9 @@ MANIFEST_KEYS: dict[str, type] = {
     "threads": int,
     "description": str,
 }
-PRECISIONS = ("same", "bf16", "int8", "fp8", "int4")
+PRECISIONS = {"same": 0, "bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
+"""What a manifest may declare, and the bits of one weight then."""
+_BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16}
 _SUFFIXES = {".py", ".toml", ".cu", ".cuh", ".cpp", ".h", ".md"}
 _MAX_BYTES = 1 << 20
 _NOTED = {
@@ -36,8 +39,13 @@ _NOTED = {
 }
 
 
-def admit(candidate: Candidate, allow_precision_change: bool) -> list[Check]:
-    """Return the admission checks, all passed.
+def demand(case: Case) -> str:
+    """Demand what can be demanded without running anything. Raises what `admit` raises."""
+    return admit(case.candidate, case.policy.allow_precision_change)
+
+
+def admit(candidate: Candidate, allow_precision_change: bool) -> str:
+    """Return what was looked at.
 
     Raises:
         Fault: not_admitted, with the file and line to mend.
@@ -51,12 +59,18 @@ def admit(candidate: Candidate, allow_precision_change: bool) -> list[Check]:
     size = sum(len(text.encode()) for text in candidate.files.values())
     noted = sorted({name for tree in trees.values() for name in _imports(tree)} & _NOTED)
     note = f"; imports to read: {', '.join(noted)}" if noted else ""
-    return [Check("admission", True, f"{len(trees)} sources, {size} bytes, {declared}{note}")]
+    return f"{len(trees)} sources, {size} bytes, precision {declared}{note}"
 
 
 def precision(candidate: Candidate) -> str:
     """Return the precision that the manifest declares, "same" when it declares none."""
     return str(_manifest(candidate.files["manifest.toml"]).get("precision", "same"))
+
+
+def width(candidate: Candidate, dtype: str) -> float:
+    """Return the declared width of a weight as a share of the baseline's, at most 1."""
+    bits = PRECISIONS[precision(candidate)]
+    return min(1.0, bits / _BITS.get(dtype, 32)) if bits else 1.0
 
 
 def _check_files(files: Mapping[str, str]) -> None:
