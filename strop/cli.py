@@ -26,6 +26,9 @@ Home = Annotated[
     typer.Option("--home", help="Folder of the journal. [default: $STROP_HOME or .strop]"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run code even where an isolation layer is missing; see `doctor`.")
+]
 Name = Annotated[str, typer.Argument(help="Name of the deployment.")]
 File = Annotated[Path, typer.Argument(help="Deployment file (TOML); `strop init` writes one.")]
 Trace = Annotated[Path, typer.Argument(help="Azure CSV, Mooncake, Weka or strop JSONL; also .gz.")]
@@ -54,12 +57,28 @@ def optimize(
     home: Home = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
     budget: Annotated[float | None, typer.Option(help="Seconds per search.")] = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Find, verify and install a faster forward pass. Ctrl-C stops; the same command goes on."""
     from strop import commands
 
-    commands.optimize(config.load(file), home, report, budget, as_json)
+    commands.optimize(config.load(file, trust=trust), home, report, budget, as_json)
+
+
+@app.command()
+def verify(
+    candidate: Annotated[str, typer.Argument(help="A folder, a forward.py, or the id of a judged one.")],
+    file: File,
+    home: Home = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the final judgement.")] = False,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> None:
+    """Judge one candidate, every check in sight. Exit status: 0 passed, 1 refused, 3 inconclusive."""
+    from strop import commands
+
+    raise typer.Exit(commands.verify(candidate, config.load(file, trust=trust), home, quick, as_json))
 
 
 @app.command()
@@ -154,8 +173,7 @@ def init(
 def main() -> int:
     """Run the command line; every expected mistake is one line and a non-zero exit."""
     try:
-        app(standalone_mode=False)
-        return 0
+        return int(app(standalone_mode=False) or 0)  # the status that a command left with
     except StropError as error:
         return _fail(str(error))
     except KeyboardInterrupt:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from strop import config, loop
-from strop.core import BASELINE_ID, StropError, Trial, Verdict, Version
+from strop.core import BASELINE_ID, Candidate, Status, StropError, Trial, Verdict, Version
 from strop.dash import report as reports
 from strop.dash import tables
-from strop.dash.terminal import Progress, Quiet
+from strop.dash.terminal import Checks, Progress, Quiet
 from strop.doctor import examine
 from strop.journal import Journal
 from strop.observe import cluster, picture, summary, traffic
-from strop.propose import compose
+from strop.propose import candidates, compose
 from strop.propose.rewrites import space
 from strop.propose.search import Search
 from strop.run import Run
@@ -33,6 +33,7 @@ __all__ = [
     "searchers",
     "show",
     "status",
+    "verify",
 ]
 
 
@@ -55,6 +56,27 @@ def optimize(
         path = _report(journal, run, report_to) if report_to else None
         found = tables.outcome_json(run) | {"report": path and str(path)}
         _print(as_json, found, lambda: tables.outcome(run, path))
+
+
+def verify(what: str, deployment: config.Deployment, home: Path | None, quick: bool, as_json: bool) -> int:
+    """Judge one candidate and print every check; return the exit status."""
+    candidate = candidates.read(Path(what)) if Path(what).exists() else _judged_before(what, home)
+    with Quiet() if as_json else Checks(deployment) as listen:
+        found = loop.verify(deployment, candidate, quick, listen)
+    _print(as_json, tables.verified_json(found), lambda: tables.verified(found))
+    return {Status.PASSED: 0, Status.FAILED: 1, Status.INCONCLUSIVE: 3}[found[-1].status]
+
+
+def _judged_before(prefix: str, home: Path | None) -> Candidate:
+    folder = home or config.state_dir()
+    if not (folder / "journal.db").exists():
+        raise StropError(f"{prefix}: no such folder or file, and no journal in {folder} to look for an id")
+    with _journal(home) as journal:
+        known = {event.key or "" for event in journal.events(kind="judged")}
+        keys = {key for key in known if key.startswith(prefix)}
+        if len(keys) != 1:
+            raise StropError(f"{prefix}: no such folder or file, and {len(keys)} judged candidates begin so")
+        return journal.get_candidate(keys.pop())
 
 
 def searchers(deployment: config.Deployment) -> list[loop.Searcher]:

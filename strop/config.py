@@ -88,8 +88,6 @@ class Policy:
     """Run candidates even where an isolation layer is missing. Only for code that you vouch for."""
     allow_precision_change: bool = False
     """Opt in to int8 and bf16 weights and the like."""
-    reference_dtype: str = "auto"
-    """float64 where the model is small, else float32; what numerics are measured against."""
     positions: int = 20_000
     """Teacher-forced positions of real text behind the final numerics verdict."""
     alpha: float = 0.05
@@ -130,8 +128,8 @@ def state_dir() -> Path:
     return Path(os.environ.get("STROP_HOME", ".strop"))
 
 
-def load(path: Path) -> Deployment:
-    """Read a deployment file.
+def load(path: Path, *, trust: bool = False) -> Deployment:
+    """Read a deployment file; with `trust` the user vouches for the candidates all the same.
 
     Raises:
         StropError: the file is missing, is not TOML, or has an unknown or mistyped key.
@@ -143,6 +141,9 @@ def load(path: Path) -> Deployment:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise StropError(f"{path}: not a readable TOML file: {error}") from None
     deployment = resolve(Deployment, table, str(path))
+    if trust:
+        policy = dataclasses.replace(deployment.policy, trust=True)
+        deployment = dataclasses.replace(deployment, policy=policy)
     return _with_paths_from(deployment, path.parent)
 
 

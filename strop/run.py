@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from strop.config import Deployment
-from strop.core import Fingerprint, Proposal, Status, Target, Trial, Verdict, Workload
+from strop.core import Fingerprint, NumericsPolicy, Proposal, Status, Target, Trial, Verdict, Workload
 
 if TYPE_CHECKING:
     from strop.journal import Journal
@@ -33,6 +33,8 @@ class Started:
     """Measured read bandwidth, bytes/s."""
     layers: tuple[int, int]
     """K of the fast tier, and all."""
+    thresholds: Mapping[str, NumericsPolicy] = field(default_factory=dict)
+    """Bounds of the numerics by exam, calibrated on this baseline."""
 
 
 @dataclass(frozen=True, slots=True)

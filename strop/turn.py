@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import random
 import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from strop.config import Deployment
 from strop.core import (
+    Candidate,
     Cluster,
     Guards,
     Interval,
     Measurement,
+    NumericsPolicy,
     Pair,
     Phase,
     Target,
@@ -22,9 +25,10 @@ from strop.core import (
 from strop.engine.client import ProcessEngine
 from strop.engine.contract import Batch, Description, Kind, Role, Timed
 from strop.gate import speed
+from strop.gate.calibrate import Moved, bounds, moved
 from strop.gate.evidence import SpeedDecision
 from strop.gate.exam import Exam
-from strop.gate.numerics import POLICY, NumericsPolicy
+from strop.gate.numerics import POLICY
 from strop.journal import Journal
 from strop.measure.step import Bench, Draw
 from strop.run import Run, Started
@@ -54,8 +58,8 @@ class Turn:
     bandwidth: float = math.inf
     floor_ms: dict[Tier, float] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
-    thresholds: dict[Tier, NumericsPolicy] = field(default_factory=dict)
-    """Numerics by tier, derived from perturbations of this deployment's own baseline."""
+    thresholds: dict[str, NumericsPolicy] = field(default_factory=dict)
+    """Bounds of the numerics for the exams "fast", "slow" and "final"; see `gate.calibrate`."""
     exams: dict[Tier, Exam] = field(default_factory=dict)
     final_questions: list[Batch] = field(default_factory=list)
     seed: int = field(default_factory=lambda: secrets.randbits(60))
@@ -74,7 +78,7 @@ class Turn:
     def open_run(self, journal: Journal) -> Run:
         """Start a run, or go on with the unfinished one."""
         d = self.description
-        return Run.of(
+        run = Run.of(
             journal,
             Started(
                 deployment=self.deployment,
@@ -85,8 +89,46 @@ class Turn:
                 targets=self.targets,
                 bandwidth=self.bandwidth,
                 layers=(d.fast_layers, d.layers),
+                thresholds=self.thresholds,
             ),
         )
+        self.bind(run.started.thresholds)  # a run that goes on keeps the bounds that it began with
+        return run
+
+    def recall(self, journal: Journal) -> bool:
+        """Take the bounds that an earlier run calibrated on this very baseline, if one did."""
+        run = Run.latest(journal, self.deployment.name)
+        known = run.started if run else None
+        if known is None or known.fingerprint != self.description.fingerprint:
+            return False
+        versions = {policy.version.partition("+")[0] for policy in known.thresholds.values()}
+        if versions != {POLICY.version}:
+            return False
+        self.bind(known.thresholds)
+        return True
+
+    def calibrate(self, perturbations: Sequence[Candidate]) -> None:
+        """Draw the bounds of the numerics from what perturbations do to this baseline.
+
+        Raises:
+            StropError: its outputs are too unstable to judge.
+        """
+        if self.exam(Tier.FAST).bit_exact or self.deployment.engine.kind != "torch":
+            return
+        seen: dict[Tier, list[Moved]] = {tier: [] for tier in Tier}
+        for perturbation in perturbations:
+            for tier in Tier:
+                found = moved(self.engine, self.exam(tier), perturbation)
+                seen[tier] += [found] if found else []
+            self.engine.replace(Role.ACTIVE)
+        slack = {"fast": (Tier.FAST, 2.0), "slow": (Tier.SLOW, 1.25), "final": (Tier.SLOW, 1.0)}
+        self.bind({exam: bounds(POLICY, seen[tier], wide) for exam, (tier, wide) in slack.items()})
+
+    def bind(self, thresholds: Mapping[str, NumericsPolicy]) -> None:
+        """Take these bounds for every exam from now on."""
+        self.thresholds = dict(thresholds)
+        for tier, exam in self.exams.items():
+            exam.thresholds = self.thresholds.get(tier.value, POLICY)
 
     def out_of_trials(self, run: Run, search: str) -> bool:
         """Whether the deployment's cap on candidates is reached."""
@@ -137,7 +179,7 @@ class Turn:
                 tier,
                 self._questions(tier),
                 bit_exact=policy.numerics == "bit_exact",
-                thresholds=self.thresholds.get(tier, POLICY),
+                thresholds=self.thresholds.get(tier.value, POLICY),
                 repeats=max(2, policy.repeats // 4),
             )
         return self.exams[tier]
@@ -150,7 +192,7 @@ class Turn:
             self.final_questions,
             keep=False,
             bit_exact=policy.numerics == "bit_exact",
-            thresholds=self.thresholds.get(Tier.SLOW, POLICY),
+            thresholds=self.thresholds.get("final", POLICY),
             repeats=policy.repeats,
         )
 

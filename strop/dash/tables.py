@@ -34,6 +34,8 @@ __all__ = [
     "show_json",
     "status",
     "status_json",
+    "verified",
+    "verified_json",
 ]
 
 Json = dict[str, Any]
@@ -162,6 +164,19 @@ def _judged(verdict: Verdict) -> str:
     found = words.interval(verdict.slow.overall) if verdict.slow else ""
     parts = (words.short_id(verdict.candidate), words.result(verdict), found, words.one_line(verdict.detail))
     return "  ".join(part for part in parts if part)
+
+
+def verified(found: Sequence[Verdict], console: Console | None = None) -> None:
+    """Print how a judgement ended; its checks were shown as they were made."""
+    for title, verdict in zip(("judged", "held out"), found, strict=False):
+        say(console, f"{title}: {_judged(verdict)}  ({words.seconds(verdict.seconds)})")
+
+
+def verified_json(found: Sequence[Verdict]) -> Json:
+    """Return the same as plain data: the last verdict decides."""
+    last = found[-1]
+    record = {"candidate": last.candidate, "status": last.status, "reason": last.reason}
+    return dict(plain({**record, "detail": last.detail, "verdicts": list(found)}))
 
 
 def show(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from strop.config import Deployment
-from strop.core import Proposal, Status, Tier, Trial
+from strop.core import Check, Proposal, Status, Tier, Trial
 from strop.dash import words
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-__all__ = ["Progress", "Quiet", "trial_line"]
+__all__ = ["Checks", "Progress", "Quiet", "trial_line"]
 
 _STYLE = {Status.PASSED: "green", Status.FAILED: "red", Status.INCONCLUSIVE: "yellow"}
 _BAR = 40
 
 
 class Quiet:
-    """Shows nothing: for `--json`. Satisfies `strop.loop.Listener`."""
+    """Shows nothing: for `--json`. Satisfies `strop.listener.Listener`."""
 
     def __enter__(self) -> Quiet:
         return self
@@ -50,6 +50,9 @@ class Quiet:
 
     def tier(self, tier: Tier, rounds: int, of: int) -> None:
         """See `Listener.tier`."""
+
+    def checked(self, check: Check) -> None:
+        """See `Listener.checked`."""
 
     def judged(self, trial: Trial) -> None:
         """See `Listener.judged`."""
@@ -78,7 +81,7 @@ class _Seen:
 
 
 class Progress(Quiet):
-    """Shows stages, candidates and verdicts. Satisfies `strop.loop.Listener`; a context manager.
+    """Shows stages, candidates and verdicts. Satisfies `strop.listener.Listener`; a context manager.
 
     Where the console is no terminal, every message and every verdict is one plain line.
     """
@@ -224,6 +227,16 @@ class Progress(Quiet):
         seen = self._seen
         took = seen.spent_at - seen.search_at
         return seen.tried / took * 3600 if seen.tried and took > 0 else 0.0
+
+
+class Checks(Progress):
+    """Shows every check of one candidate as it is made: for `strop verify`."""
+
+    def checked(self, check: Check) -> None:
+        """See `Listener.checked`."""
+        mark, style = ("ok", "green") if check.passed else ("NO", "bold red")
+        self._seen.tier = None
+        self._print(f"  {mark}  {check.name:<14} {words.one_line(check.measured, 400)}", style)
 
 
 def trial_line(trial: Trial) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from strop.core import Tier
+from strop.core import NumericsPolicy, Tier
 from strop.engine.contract import Array, Batch, Engine, Role
-from strop.gate.numerics import POLICY, NumericsPolicy
+from strop.gate.numerics import POLICY
 
 __all__ = ["Exam"]
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from strop.core import Check, Fault, Reason
+from strop.core import Check, Fault, NumericsPolicy, Reason
 from strop.engine.contract import Batch
 
 __all__ = [
     "POLICY",
     "Evidence",
-    "NumericsPolicy",
     "agreement",
     "bit_exact",
     "divergence",
@@ -38,31 +37,6 @@ _SLAB = 64
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[np.generic]
-
-
-@dataclass(frozen=True, slots=True)
-class NumericsPolicy:
-    """Thresholds of the tolerance policy; see docs/decisions/0004-numerics.md."""
-
-    version: str = "2"
-    median_ratio: float = 1.25
-    """Largest median e(C) over median e(B)."""
-    tail_ratio: float = 1.5
-    """Largest p99.9 of e(C) over p99.9 of e(B)."""
-    worst_ratio: float = 4.0
-    """Largest e(C) of any row over the largest e(B): no backdoor fits under a quantile."""
-    kl_ratio: float = 1.5625
-    """Largest mean KL(R||C) over mean KL(R||B), beyond 3 standard errors: the square of
-    `median_ratio`, because KL grows with the square of the error."""
-    kl_floor: float = 1e-9
-    """Mean KL in nats that always passes: to tell two such distributions apart takes about
-    1/KL, a billion, tokens."""
-    perplexity: float = 0.001
-    """Largest relative change of perplexity on the same text, either way."""
-    quality_perplexity: float = 0.005
-    """The same for a change of precision that the deployment opted in to."""
-    quality_agreement: float = 0.97
-    """Least share of greedy tokens that such a change may keep."""
 
 
 POLICY = NumericsPolicy()

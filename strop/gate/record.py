@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from strop.core import Check, Fault, Measurement, Reason, Status, Tier, Verdict
@@ -14,6 +15,8 @@ class Record:
     """Notes of the judge: what is known about a candidate while it is judged."""
 
     candidate: str
+    tell: Callable[[Check], None] = lambda check: None
+    """Told of every check as it is noted."""
     now: str = "build"
     """The check that is asked, or what the engine does in between: "build" or "run"."""
     checks: list[Check] = field(default_factory=list)
@@ -25,7 +28,7 @@ class Record:
         """Note a check that passed; of one that is asked at each answer, once."""
         check = Check(name, True, measured)
         if check not in self.checks[self.tier_began :]:
-            self.checks.append(check)
+            self._note(check)
 
     def built(self, measured: str) -> None:
         """Note that the candidate was built for a tier, which begins with it."""
@@ -34,7 +37,11 @@ class Record:
 
     def refuse(self, fault: Fault) -> None:
         """Note what refused the candidate."""
-        self.checks.append(Check(self.now, False, fault.detail))
+        self._note(Check(self.now, False, fault.detail))
+
+    def _note(self, check: Check) -> None:
+        self.checks.append(check)
+        self.tell(check)
 
     def verdict(self, status: Status, reason: Reason | None = None, detail: str = "") -> Verdict:
         """Return the verdict with all that is known."""

@@ -9,7 +9,7 @@ from strop.core import BASELINE_ID, Candidate, StropError
 from strop.propose.rewrites import space
 from strop.propose.rewrites.space import Option, Value
 
-__all__ = ["compose", "compose_flags"]
+__all__ = ["compose", "compose_flags", "read"]
 
 _NO_ARGUMENTS = ("scope", "threads")
 _KEPT = ("norm", "mlp")
@@ -95,7 +95,7 @@ def _candidate(
     author: str,
     parent: str,
 ) -> Candidate:
-    texts = {name: _read(name) for name in dict.fromkeys(files)}
+    texts = {name: read(name) for name in dict.fromkeys(files)}
     description = f"{source}: " + ", ".join(f"{name} {value}" for name, value in arguments.items())
     lines = "".join(f"        {name}={_quoted(value)},\n" for name, value in arguments.items())
     texts["forward.py"] = _FORWARD.format(description=description, source=source, arguments=lines)
@@ -135,5 +135,6 @@ def _quoted(value: Value) -> str:
     return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
 
 
-def _read(name: str) -> str:
+def read(name: str) -> str:
+    """Return the source of a rewrite by its file name."""
     return resources.files("strop.propose.rewrites").joinpath(name).read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from strop.dash.terminal import Quiet
 from strop.engine.client import ProcessEngine
 from strop.engine.contract import Batch, Role
 from strop.engine.start import start
+from strop.judge import Judge
 from tests.support.candidates import TORCH
 from tests.support.loops import deployment as toy_deployment
 
@@ -34,7 +35,7 @@ ATTACKS = [
 
 
 @pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[loop.Judge]:
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     folder = tmp_path_factory.mktemp("attacks")
     trace = toy_deployment(folder).traffic.trace
     deployed = Deployment(
@@ -47,18 +48,18 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[loop.Judge]:
     with start(deployed, lambda line: None) as engine:
         turn = loop.observe(deployed, engine, Quiet())
         loop.plan(turn, Quiet())
-        yield loop.Judge(turn, Quiet())
+        yield Judge(turn, Quiet())
         assert engine.owner_starts == 1, "the weights were loaded once"
 
 
 @pytest.fixture
-def engine(judge: loop.Judge) -> ProcessEngine:
+def engine(judge: Judge) -> ProcessEngine:
     return judge.turn.engine
 
 
 @pytest.mark.parametrize(("name", "reason"), ATTACKS)
 def test_it_is_refused_and_the_engine_goes_on(
-    judge: loop.Judge, engine: ProcessEngine, name: str, reason: Reason
+    judge: Judge, engine: ProcessEngine, name: str, reason: Reason
 ) -> None:
     verdict = judge(TORCH[name])
     assert (verdict.status, verdict.reason) == (Status.FAILED, reason), verdict.detail
@@ -67,7 +68,7 @@ def test_it_is_refused_and_the_engine_goes_on(
     assert engine.health()
 
 
-def test_what_a_candidate_patched_is_gone_for_the_next(judge: loop.Judge, engine: ProcessEngine) -> None:
+def test_what_a_candidate_patched_is_gone_for_the_next(judge: Judge, engine: ProcessEngine) -> None:
     judge(TORCH["slows_baseline"])  # by 8 ms a step and more
     for role in (Role.ACTIVE, Role.BASELINE):
         engine.measure(engine_batch(0), role)
@@ -79,7 +80,7 @@ def engine_batch(number: int) -> Batch:
     return Batch(prompts=(tuple(range(number, number + 12)),), steps=4)
 
 
-def test_twenty_identical_candidates_have_no_winner(judge: loop.Judge) -> None:
+def test_twenty_identical_candidates_have_no_winner(judge: Judge) -> None:
     """The A/A control: the baseline's own forward under twenty names."""
     same = TORCH["same"].files
     for number in range(20):

@@ -159,7 +159,7 @@ def test_a_terminal_is_left_as_it_was() -> None:
 
 @pytest.mark.parametrize("kind", [Quiet, Progress])
 def test_listeners_have_the_verbs_of_the_loop(kind: type) -> None:
-    for name, verb in inspect.getmembers(loop.Listener, inspect.isfunction):
+    for name, verb in inspect.getmembers(listener.Listener, inspect.isfunction):
         if not name.startswith("_"):
             asked = list(inspect.signature(verb).parameters)
             assert list(inspect.signature(getattr(kind, name)).parameters) == asked
