@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from strop import config, loop
+from strop import config
 from strop.core import Candidate, Proposal, Reason, Status, Tier, Verdict, Version, Workload
 from strop.dash import printing, tables
-from strop.dash.terminal import Progress, Quiet, trial_line
+from strop.dash.terminal import Checks, Progress, Quiet, trial_line
+from strop.listener import Listener
 from strop.run import Run
 from tests.support import runs
 
@@ -157,9 +158,9 @@ def test_a_terminal_is_left_as_it_was() -> None:
     assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1, "the cursor came back"
 
 
-@pytest.mark.parametrize("kind", [Quiet, Progress])
+@pytest.mark.parametrize("kind", [Quiet, Progress, Checks])
 def test_listeners_have_the_verbs_of_the_loop(kind: type) -> None:
-    for name, verb in inspect.getmembers(listener.Listener, inspect.isfunction):
+    for name, verb in inspect.getmembers(Listener, inspect.isfunction):
         if not name.startswith("_"):
             asked = list(inspect.signature(verb).parameters)
             assert list(inspect.signature(getattr(kind, name)).parameters) == asked
