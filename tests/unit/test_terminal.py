@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from strop import config
-from strop.core import Candidate, Proposal, Reason, Status, Tier, Verdict, Version, Workload
+from strop.core import Candidate, Proposal, Reason, Status, Tier, Trial, Verdict, Version, Workload
 from strop.dash import printing, tables
 from strop.dash.terminal import Checks, Progress, Quiet, trial_line
 from strop.listener import Listener
@@ -106,7 +106,7 @@ def test_the_live_view_counts_down_and_keeps_the_best() -> None:
     ):
         clock.now += verdict.seconds
         listen.judged(
-            loop.Trial(Proposal(number, "rewrites", verdict.candidate, {}), verdict, clock.now - 1000)
+            Trial(Proposal(number, "rewrites", verdict.candidate, {}), verdict, clock.now - 1000)
         )
     assert shown(listen)[2].rstrip() == ("best so far 1.83x (1.78..1.88)   3 tried, 1 refused, 150 an hour")
     clock.now += 8
@@ -140,7 +140,7 @@ def test_a_resumed_search_counts_what_was_spent_before() -> None:
     listen.stage("search", "rewrites")
     clock.now += 10
     verdict = runs.passed(ID, 1.83, 1.75, 10.0)
-    listen.judged(loop.Trial(Proposal(20, "rewrites", ID, {}), verdict, 210.0))
+    listen.judged(Trial(Proposal(20, "rewrites", ID, {}), verdict, 210.0))
     clock.now += 5
     assert "3 min 35 s of 5 min 00 s, 85.0 s left" in shown(listen)[1]
 
