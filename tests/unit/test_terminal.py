@@ -105,9 +105,7 @@ def test_the_live_view_counts_down_and_keeps_the_best() -> None:
         ]
     ):
         clock.now += verdict.seconds
-        listen.judged(
-            Trial(Proposal(number, "rewrites", verdict.candidate, {}), verdict, clock.now - 1000)
-        )
+        listen.judged(Trial(Proposal(number, "rewrites", verdict.candidate, {}), verdict, clock.now - 1000))
     assert shown(listen)[2].rstrip() == ("best so far 1.83x (1.78..1.88)   3 tried, 1 refused, 150 an hour")
     clock.now += 8
     listen.proposed(Proposal(3, "rewrites", "d" * 64, {"mlp": "fused"}))
