@@ -45,8 +45,7 @@ def _gpu() -> Finding:
 
 def _layers() -> list[Finding]:
     held = jail.probe()
-    mend = "candidates run without this layer, and every verdict says so"
-    return [Finding(f"jail {x.name}", x.name in held, x.meaning, mend) for x in jail.LAYERS]
+    return [Finding(f"jail {x.name}", x.name in held, x.meaning, x.mend) for x in jail.LAYERS]
 
 
 def _journal(home: Path) -> Finding:

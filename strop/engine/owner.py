@@ -7,6 +7,7 @@ because a forked child of a threaded process may deadlock.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import shutil
@@ -44,6 +45,9 @@ def main(argv: list[str]) -> int:
     except Exception as error:
         channel.send(wire.Failed(f"the model could not be loaded: {type(error).__name__}: {error}"))
         raise
+    jail.prepare()
+    gc.collect()
+    gc.freeze()  # no worker then copies pages only because a collection touched them
     channel.send(wire.Report(msgspec.json.encode(holder.description)))
     with contextlib.suppress(wire.Closed, wire.Deadline):
         Owner(holder, channel).serve()
@@ -84,15 +88,13 @@ class Owner:
         """Fork a worker on `descriptor`; return its pid."""
         folder = Path(tempfile.mkdtemp(prefix="strop-worker-")) / "candidates"
         folder.mkdir()
-        for path in (folder.parent, folder):
-            path.chmod(0o777)
-        pid = os.fork()
-        if pid == 0:
-            try:
-                self.channel.close()
-                worker.run(self.holder, socket.socket(fileno=descriptor), folder, role, private)
-            finally:
-                os._exit(1)
+        folder.chmod(0o777)
+
+        def run(held: list[str]) -> None:
+            sock = socket.socket(fileno=descriptor)
+            worker.run(self.holder, sock, folder, role, private, held)
+
+        pid = jail.spawn(run)
         os.close(descriptor)
         self.folders[pid] = folder.parent
         return pid

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
 from strop.core import Fault, Reason
-from strop.engine import jail, wire
+from strop.engine import builder, jail, wire
 from strop.engine.candidate_package import write_files
 from strop.engine.driver import Driver, Holder
 from strop.engine.poison import garbage_in_new_memory
@@ -18,16 +19,20 @@ from strop.engine.poison import garbage_in_new_memory
 __all__ = ["run"]
 
 
-def run(holder: Holder, sock: socket.socket, folder: Path, role: str, private: bool) -> NoReturn:
+def run(
+    holder: Holder, sock: socket.socket, folder: Path, role: str, private: bool, held: list[str]
+) -> NoReturn:
     """Enter the jail, say which layers hold, and serve until the other end closes."""
-    jail.die_with_parent()
-    os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _redirect_output(folder)
-    held = jail.enter()
-    jail.die_with_parent()  # a change of uid clears it
-    channel = wire.Channel(sock)
+    _live_in(folder)
+    held += jail.enter(folder)
+    jail.die_with_parent()  # a change of user clears it
+    build = builder.attach(folder, held)
     server = _Server(holder.driver(role, private), folder)
+    builder.close_all_but({0, 1, 2, sock.fileno(), build})
+    held += jail.seal(folder)
+    channel = wire.Channel(sock)
     channel.send(wire.Done(os.getpid(), ",".join(held)))
     code = 1
     try:
@@ -44,6 +49,15 @@ def _redirect_output(folder: Path) -> None:
     for stream in (1, 2):
         os.dup2(log, stream)
     os.close(log)
+
+
+def _live_in(folder: Path) -> None:
+    """Have every cache and every temporary file in the only folder that can be written to."""
+    home = str(folder)
+    tempfile.tempdir = home
+    names = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
+    os.environ.update(dict.fromkeys((*names, "TRITON_CACHE_DIR", "CUDA_CACHE_PATH"), home))
+    os.environ["USER"] = os.environ["LOGNAME"] = "nobody"
 
 
 class _Server:

@@ -15,7 +15,7 @@ def demand(case: Case) -> str:
     Raises:
         Fault: not_admitted.
     """
-    missing = [layer.name for layer in jail.LAYERS if layer.name not in case.jail]
+    missing = jail.missing(case.jail)
     if not missing:
         return f"all {len(jail.LAYERS)} layers hold"
     if case.trusted:
