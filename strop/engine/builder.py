@@ -17,6 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from socket import socketpair
+from tempfile import TemporaryFile
 from typing import Any, NoReturn
 
 import msgspec
@@ -27,6 +28,7 @@ __all__ = ["attach", "close_all_but"]
 
 _TIMEOUT_S = 600.0
 """Of one program; the worker's own deadline is usually earlier."""
+_MOST_OUTPUT = 64 << 20
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -95,26 +97,34 @@ def _serve(connection: Connection, folder: Path, *, alone: bool) -> NoReturn:
 
 
 def _run(request: Run) -> Ran:
-    try:
-        process = subprocess.Popen(
-            request.argv,
-            cwd=request.cwd,
-            env=request.env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        return Ran(errno=error.errno or 1, stderr=str(error).encode())
-    try:
-        out, err = process.communicate(request.stdin, timeout=request.timeout_s)
-        return Ran(process.returncode, out, err)
-    except subprocess.TimeoutExpired as late:
-        return Ran(-signal.SIGKILL, late.stdout or b"", late.stderr or b"", late=True)
-    finally:
+    # Files, not pipes: whoever is left running would hold a pipe open for ever.
+    with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
+        given.write(request.stdin)
+        given.seek(0)
+        try:
+            process = subprocess.Popen(
+                request.argv,
+                cwd=request.cwd,
+                env=request.env,
+                stdin=given,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Ran(errno=error.errno or 1)
+        try:
+            code, late = process.wait(request.timeout_s), False
+        except subprocess.TimeoutExpired:
+            code, late = -signal.SIGKILL, True
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read(_MOST_OUTPUT))
+        return Ran(code, texts[0], texts[1], late=late)
 
 
 def close_all_but(kept: set[int]) -> None:

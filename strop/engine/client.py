@@ -327,11 +327,10 @@ class ProcessEngine:
         """Play the fatal exchange again on a private copy of the weights and see if they change."""
         worker = self._fork(Role.ACTIVE, private=True)
         try:
-            before = worker.exchange(wire.Digest(), self.settings.step_timeout_s)
             for request in self._scene:
                 worker.exchange(request, self.settings.build_timeout_s)
-            after = worker.exchange(wire.Digest(), self.settings.step_timeout_s)
-            return bool(before != after)
+            touched: int = worker.exchange(wire.Touched(), self.settings.step_timeout_s).value
+            return touched > 0
         except (wire.Closed, wire.Deadline):
             return False
         finally:

@@ -48,9 +48,6 @@ class Driver(Protocol):
     def drop(self) -> None:
         """Make the baseline active and forget all candidates."""
 
-    def weights_digest(self) -> str:
-        """Hash the weights as they are mapped here."""
-
 
 class Holder(Protocol):
     """Lives in the owner. Runs no candidate code and starts no thread that a fork would break."""

@@ -203,11 +203,6 @@ class ToyDriver:
         self.loaded.clear()
         self.active = (BASELINE_ID, Tier.SLOW)
 
-    def weights_digest(self) -> str:
-        """See `Driver.weights_digest`."""
-        model = self.models[Tier.SLOW]
-        return hashlib.sha256(model.table.tobytes() + model.layers.tobytes()).hexdigest()
-
     def _begin(self, batch: Batch) -> None:
         self.prompts = [np.array(prompt, np.int64) for prompt in batch.prompts]
         self.states = [None] * len(batch.prompts)

@@ -122,8 +122,8 @@ class Drop(msgspec.Struct, frozen=True, tag=True):
     """Make the baseline active and forget every candidate."""
 
 
-class Digest(msgspec.Struct, frozen=True, tag=True):
-    """Hash the weights as this worker sees them."""
+class Touched(msgspec.Struct, frozen=True, tag=True):
+    """Say how many bytes of its private copy of the weights this worker has written to."""
 
 
 class Sample(msgspec.Struct, frozen=True, tag=True):
@@ -178,7 +178,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     reason: Reason | None = None
 
 
-Request = Load | Activate | Prefill | Decode | Score | Reread | Drop | Digest | Sample | Fork | Reap
+Request = Load | Activate | Prefill | Decode | Score | Reread | Drop | Touched | Sample | Fork | Reap
 Reply = Done | Arrays | Report | Progress | Failed
 
 _encoder = msgspec.msgpack.Encoder()

@@ -33,7 +33,7 @@ def test_a_batch_comes_through_unchanged(ends: tuple[wire.Channel, wire.Channel]
 def test_only_the_reply_to_what_was_asked_counts(ends: tuple[wire.Channel, wire.Channel]) -> None:
     judge, worker = ends
     worker.send(wire.Done(1))  # before anything was asked
-    judge.ask(wire.Digest())
+    judge.ask(wire.Touched())
     with pytest.raises(wire.Closed, match="nobody asked for"):
         judge.reply(1.0)
 
@@ -41,7 +41,7 @@ def test_only_the_reply_to_what_was_asked_counts(ends: tuple[wire.Channel, wire.
 def test_the_reply_repeats_the_number_of_its_request(ends: tuple[wire.Channel, wire.Channel]) -> None:
     judge, worker = ends
     for value in (1, 2):
-        judge.ask(wire.Digest())
+        judge.ask(wire.Touched())
         worker.request()
         worker.send(wire.Done(value))
         assert judge.reply(1.0) == wire.Done(value)
@@ -49,7 +49,7 @@ def test_the_reply_repeats_the_number_of_its_request(ends: tuple[wire.Channel, w
 
 def test_a_reply_larger_than_it_may_be_is_not_read(ends: tuple[wire.Channel, wire.Channel]) -> None:
     judge, worker = ends
-    judge.ask(wire.Digest())
+    judge.ask(wire.Touched())
     worker.request()
     worker.send(wire.Done(text="x" * 2000))
     with pytest.raises(wire.Closed, match="1000 were the most"):

@@ -13,7 +13,6 @@ from strop.core import BASELINE_ID, Tier
 from strop.engine.contract import Array, Batch
 from strop.engine.torch.buffers import Buffers
 from strop.engine.torch.versions import Context, Versions
-from strop.engine.torch.weights import digest
 
 __all__ = ["CausalLM"]
 
@@ -51,10 +50,6 @@ class CausalLM:
             versions.drop()
         self.last.clear()
         self.activate(BASELINE_ID, Tier.SLOW)
-
-    def weights_digest(self) -> str:
-        """See `Driver.weights_digest`."""
-        return digest(self.versions[Tier.SLOW].model)
 
     @torch.inference_mode()
     def prefill(self, batch: Batch) -> list[Array]:

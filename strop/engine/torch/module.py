@@ -12,7 +12,6 @@ from strop.core import Fault, Reason, Tier
 from strop.engine.contract import Array, Batch
 from strop.engine.torch.buffers import Buffers
 from strop.engine.torch.versions import Context, Versions
-from strop.engine.torch.weights import digest
 
 __all__ = ["Module"]
 
@@ -42,10 +41,6 @@ class Module:
         self.versions.drop()
         self.inputs, self.outputs = [], []
         torch.set_num_threads(self.context.threads)
-
-    def weights_digest(self) -> str:
-        """See `Driver.weights_digest`."""
-        return digest(self.versions.model)
 
     @torch.inference_mode()
     def prefill(self, batch: Batch) -> list[Array]:
