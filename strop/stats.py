@@ -37,10 +37,11 @@ class EProcess:
         self._clips = np.array([clip for _, clip in grid])
         self._log_wealth = np.zeros(len(grid))
 
-    def update(self, x: float) -> float:
-        """Take in one log ratio; return the e-value."""
-        gains = np.clip(x - self.delta, -self._clips, self._clips) / self._clips
-        self._log_wealth += np.log1p(self._bets * gains)
+    def update(self, *log_ratios: float) -> float:
+        """Take in log ratios; return the e-value."""
+        x = np.asarray(log_ratios, np.float64)[:, None] - self.delta
+        gains = np.clip(x, -self._clips, self._clips) / self._clips
+        self._log_wealth += np.log1p(self._bets * gains).sum(0)
         return self.e_value
 
     @property

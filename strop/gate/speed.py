@@ -76,10 +76,7 @@ def interval(pairs: Sequence[Pair]) -> Interval:
 def _evidence(logs: Sequence[float], policy: Policy) -> tuple[float, float]:
     """Return the e-values for a gain above delta and for one below."""
     faster, slower = EProcess(policy.delta), EProcess(-policy.delta)
-    for x in logs:
-        faster.update(x)
-        slower.update(-x)
-    return faster.e_value, slower.e_value
+    return faster.update(*logs), slower.update(*(-x for x in logs))
 
 
 def _interval(logs: Sequence[float]) -> Interval:

@@ -80,6 +80,15 @@ def test_the_evidence_is_a_fair_bet_under_the_null() -> None:
     assert np.mean(values) == pytest.approx(1.0, abs=0.05)
 
 
+def test_many_log_ratios_at_once_are_the_same_evidence_as_one_by_one() -> None:
+    logs = list(np.random.default_rng(9).normal(0.02, 0.03, 50))
+    single, whole = EProcess(0.01), EProcess(0.01)
+    for x in logs:
+        single.update(x)
+    assert whole.update(*logs) == pytest.approx(single.e_value, rel=1e-12)
+    assert whole.update() == whole.e_value
+
+
 def test_the_interval_covers_the_true_ratio() -> None:
     rng = np.random.default_rng(7)
     hits = 0
