@@ -71,13 +71,14 @@ class Judge:
             work(case, record)
             verdict = record.verdict(Status.PASSED)
         except Fault as fault:
-            record.refuse(fault)
+            record.refuse(fault.detail)
             verdict = record.verdict(Status.FAILED, fault.reason, fault.detail)
         except Inconclusive as unsure:
+            record.refuse(str(unsure))
             verdict = record.verdict(Status.INCONCLUSIVE, None, str(unsure))
         except EngineGone as gone:
             detail = f"the engine died with it ({gone})"
-            record.refuse(Fault(Reason.CRASHED, detail))
+            record.refuse(detail)
             verdict = record.verdict(Status.FAILED, Reason.CRASHED, detail)
         finally:
             self._clean_up()

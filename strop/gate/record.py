@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from strop.core import Check, Fault, Measurement, Reason, Status, Tier, Verdict
+from strop.core import Check, Measurement, Reason, Status, Tier, Verdict
 
 __all__ = ["Record"]
 
@@ -35,9 +35,9 @@ class Record:
         self.tier_began = len(self.checks)
         self.passed("build", measured)
 
-    def refuse(self, fault: Fault) -> None:
-        """Note what refused the candidate."""
-        self._note(Check(self.now, False, fault.detail))
+    def refuse(self, why: str) -> None:
+        """Note what refused the candidate, or could not tell."""
+        self._note(Check(self.now, False, why))
 
     def _note(self, check: Check) -> None:
         self.checks.append(check)

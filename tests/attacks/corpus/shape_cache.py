@@ -1,0 +1,15 @@
+"""Keeps its outputs by shape."""
+
+# refused as: numerics
+# caught by: error, repeat
+
+
+def build(model, ctx):
+    kept = {}
+
+    def forward(*args, **kwargs):
+        out = model.lean(*args, **kwargs)
+        out.logits = kept.setdefault(tuple(out.logits.shape), out.logits)
+        return out
+
+    return {"": forward}

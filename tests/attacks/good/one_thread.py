@@ -1,0 +1,7 @@
+"""Without the waste, on one thread."""
+
+# manifest: threads = 1
+
+
+def build(model, ctx):
+    return {"": model.lean}
