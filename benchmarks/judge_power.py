@@ -44,16 +44,15 @@ from strop.gate.case import Case
 from strop.gate.exam import Exam
 from strop.gate.order import CHECKS, When
 from strop.gate.record import Record
+from strop.judge import CONFIRMATIONS, Judge
 from strop.measure import pairing
 from strop.measure.step import Bench
 from strop.turn import Turn
 
 GAIN = 0.02
 RESULT = Path("benchmarks/results/judge-power-cpu.json")
-CURRENT = config.Policy()
-PATIENT = config.Policy(delta=0.005, pairs_slow=300, pairs_final=300)
-"""What finds 2 % where the machine is noisy; see docs/measuring.md."""
-POLICIES = {"current": CURRENT, "patient": PATIENT}
+PATIENT = config.Policy()
+POLICIES = {"default": PATIENT}
 BURN = """
 import os, random, time
 parent = os.getppid()
@@ -157,13 +156,14 @@ SAME = 'def build(model, ctx):\n    return {"": model.forward}\n'
 QUICK = 'def build(model, ctx):\n    return {"": model.quick}\n'
 
 
-def compare(judge: loop.Judge, candidate: Candidate, *, final: bool) -> Found:
+def compare(judge: Judge, candidate: Candidate, *, final: bool) -> Found:
     """Race a candidate as a search does, or as its confirmation does, and ask what is asked then."""
     cases: list[Case] = []
 
     def race(case: Case, record: Record) -> None:
         if final:
-            case.policy = replace(case.policy, alpha=case.policy.alpha / loop.CONFIRMATIONS)
+            alpha = case.policy.alpha / CONFIRMATIONS
+            case.policy = replace(case.policy, alpha=alpha, worth=case.policy.delta)
         case.held_out = final
         case = case.on(Tier.SLOW, Exam(Tier.SLOW, bit_exact=True))
         cases.append(case)
@@ -209,7 +209,7 @@ def simulated(
     parts = tuple(Cluster(i, 1, 1, 1 / clusters) for i in range(clusters))
     turn = Turn(deployment, engine, Workload("simulated", "1", 1, parts), None)  # type: ignore[arg-type]
     gates = tuple(gate for gate in CHECKS if gate.name == "speed")
-    judge = loop.Judge(turn, Quiet(), secret=str(seed).encode(), gates=gates)
+    judge = Judge(turn, Quiet(), secret=str(seed).encode(), gates=gates)
     return compare(judge, named(SAME, seed), final=final)
 
 
@@ -256,16 +256,16 @@ def load(wanted: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def engine(waste: int, policy: config.Policy) -> Iterator[loop.Judge]:
+def engine(waste: int, policy: config.Policy) -> Iterator[Judge]:
     """A judge of a real module in real workers."""
     os.environ["STROP_PLANTED_WASTE"] = str(waste)
     held = config.Engine("benchmarks.planted:planted", threads=1)
     deployment = config.Deployment("planted", held, policy=policy)
     with start(deployment, lambda line: None) as running:
-        yield loop.Judge(loop.observe(deployment, running, Quiet()), Quiet())
+        yield Judge(loop.observe(deployment, running, Quiet()), Quiet())
 
 
-def long_run(judge: loop.Judge, rounds: int) -> list[float]:
+def long_run(judge: Judge, rounds: int) -> list[float]:
     """Log ratios of `quick` in a long run of pairs, half of them in another worker."""
     turn, candidate, logs = judge.turn, named(QUICK, -1), []
     cluster = turn.workload.clusters[0]
@@ -318,7 +318,7 @@ def real(progress: Progress, waste: int, quick: bool) -> list[dict[str, Any]]:
                     confirmed.append(compare(judge, candidate, final=True))
                 progress.advance(task)
         progress.remove_task(task)
-        row = {"part": "real", "policy": "patient", "noise": "as it is" if gain else "a load"}
+        row = {"part": "real", "policy": "default", "noise": "as it is" if gain else "a load"}
         row = {**row, "gain": gain, "clusters": 1}
         rows.append({**row, "stage": "search", "outcomes": searched})
         rows.append({**row, "stage": "confirmation", "outcomes": confirmed})

@@ -91,12 +91,19 @@ class Policy:
     positions: int = 20_000
     """Teacher-forced positions of real text behind the final numerics verdict."""
     alpha: float = 0.05
-    delta: float = 0.01
+    delta: float = 0.005
     """Least gain that counts: log ratio above which a candidate is faster."""
+    worth: float = 0.01
+    """A search gives a candidate up once its gain is proven to be smaller, as a log ratio."""
     max_cluster_loss: float = 0.02
     pairs_fast: int = 12
     pairs_slow: int = 24
     pairs_final: int = 60
+    """Rounds of the fast and the slow tier, and pairs of the final judgement, that are always
+    affordable; a round is a pair of every cluster. It ends earlier once decided."""
+    rounds_most: int = 300
+    patience_s: float = 60.0
+    """Undecided, it goes on for so many rounds, or so long; the fast tier a third as long."""
     repeats: int = 20
     """How often the final exam asks one question again to find races; a search, a quarter of it."""
     decode_steps: int = 16

@@ -7,7 +7,7 @@ import hmac
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from strop.core import Candidate, EngineGone, Fault, Inconclusive, Pair, Reason, Status, Tier, Verdict
@@ -98,7 +98,8 @@ class Judge:
 
     def _confirm(self, case: Case, record: Record) -> None:
         # Alpha is shared by all who may try: docs/decisions/0005-alpha.md.
-        case.policy = replace(case.policy, alpha=case.policy.alpha / CONFIRMATIONS)
+        alpha = case.policy.alpha / CONFIRMATIONS
+        case.policy = replace(case.policy, alpha=alpha, worth=case.policy.delta)
         case.held_out = True
         case = case.on(Tier.SLOW, self.turn.final_exam())
         self.check(When.FIRST, case, record)
@@ -136,24 +137,43 @@ class Judge:
                     record.passed(gate.name, measured)
 
     def race(self, case: Case, rounds: int, record: Record) -> None:
-        """Time interleaved pairs until the evidence is in.
+        """Time interleaved pairs until the evidence is in, or patience is at its end.
+
+        Args:
+            case: gets the runs, and what they say.
+            rounds: affordable in any case; the final judgement makes no fewer.
+            record: gets the measurement.
 
         Raises:
             Fault: whatever the candidate does.
         """
-        turn, version = self.turn, case.candidate.id
+        turn, version, policy = self.turn, case.candidate.id, case.policy
         workload = case.workload = turn.tier_workload(case.tier)
-        bench = Bench(turn.engine, case.tier, turn.draw(case.held_out), case.policy.decode_steps)
+        bench = Bench(turn.engine, case.tier, turn.draw(case.held_out), policy.decode_steps)
         bench.warm_up(version, workload.clusters, case.rng)
-        for count, slots in enumerate(pairing.rounds(workload, rounds, case.rng), 1):
+        patience_s = policy.patience_s / (3 if case.tier is Tier.FAST else 1)
+        least, until = rounds if case.held_out else _LEAST_ROUNDS, time.monotonic() + patience_s
+
+        def race(slots: list[pairing.Slot], clean: Collection[pairing.Slot]) -> list[Timed]:
+            clusters = [workload.cluster(slot.cluster) for slot in slots]
+            pairs = zip(clusters, slots, strict=True)
+            return [bench.run(version, cluster, slot, clean=slot in clean) for cluster, slot in pairs]
+
+        def again(count: int) -> list[Timed]:
+            turn.engine.replace(Role.BASELINE)
+            bench.used_clean = False
+            more = pairing.rounds(workload, count, case.rng)
+            return [run for slots in more for run in race(slots, slots)]
+
+        case.time_again = again
+        most = max(rounds, policy.rounds_most)
+        for count, slots in enumerate(pairing.rounds(workload, most, case.rng), 1):
             # One pair a round tells whether the baseline is as fast where no candidate ran.
-            clean = case.rng.choice(slots) if case.tier is Tier.SLOW else None
-            for slot in slots:
-                cluster = workload.cluster(slot.cluster)
-                case.runs.append(bench.run(version, cluster, slot, clean=slot is clean))
-            self.listen.tier(case.tier, count, rounds)
-            enough = not case.held_out and not speed.keep_going(_pairs(case.runs), workload, case.policy)
-            if enough and count >= _LEAST_ROUNDS:
+            case.runs += race(slots, [case.rng.choice(slots)] if case.tier is Tier.SLOW else [])
+            self.listen.tier(case.tier, count, max(count, rounds))
+            if count >= least and not speed.keep_going(_pairs(case.runs), workload, policy):
+                break
+            if count >= rounds and time.monotonic() > until:
                 break
         case.decision = speed.decide(_pairs(case.runs), workload, case.policy)
         record.measured[case.tier] = turn.measurement(case.tier, case.decision, bench, case.runs)

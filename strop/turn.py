@@ -42,6 +42,8 @@ _SHORT = {
 }
 """Exams of the search: (about how long the prompts of a batch are, forced decode steps). Some are
 equally long, so that other values lie at the same address."""
+_LEAST_FINAL = 12
+"""With fewer rounds hardly any gain could reach the evidence that is asked for."""
 _WINDOW = 224
 """The final exam reads text in windows of so many tokens, the last seventh by decode steps."""
 
@@ -198,7 +200,7 @@ class Turn:
 
     def final_rounds(self) -> int:
         """Rounds of pairs, one pair a cluster, behind a confirmed measurement."""
-        return max(6, round(self.deployment.policy.pairs_final / len(self.workload.clusters)))
+        return max(_LEAST_FINAL, round(self.deployment.policy.pairs_final / len(self.workload.clusters)))
 
     def guards(self) -> Guards:
         """Return where a confirmed version may run: what the judge has seen, no more."""

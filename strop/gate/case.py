@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from strop.config import Policy
@@ -55,6 +55,8 @@ class Case:
     workload: Workload | None = None
     decision: SpeedDecision | None = None
     runs: list[Timed] = field(default_factory=list)
+    time_again: Callable[[int], list[Timed]] | None = None
+    """Race so many more rounds, each pair beside a fresh clean worker, where suspicion needs proof."""
     floor_ms: float = 0.0
     """The least time of a decode step, or of a module's call, in the deployment's precision."""
 

@@ -19,4 +19,4 @@ class SpeedDecision:
     e_value: float
     """Evidence for a gain above delta."""
     futility: float
-    """Evidence for a gain below delta."""
+    """Evidence for a gain below what the policy calls worth the while."""

@@ -74,8 +74,8 @@ def interval(pairs: Sequence[Pair]) -> Interval:
 
 
 def _evidence(logs: Sequence[float], policy: Policy) -> tuple[float, float]:
-    """Return the e-values for a gain above delta and for one below."""
-    faster, slower = EProcess(policy.delta), EProcess(-policy.delta)
+    """Return the e-values for a gain above delta, and for one below what is worth the while."""
+    faster, slower = EProcess(policy.delta), EProcess(-policy.worth)
     return faster.update(*logs), slower.update(*(-x for x in logs))
 
 

@@ -130,8 +130,8 @@ def table(entries: list[Entry], tally: Tally, seed: int) -> str:
     lines = [
         "# Attacks",
         "",
-        f"`make attacks`: {tally.rounds} rounds in random order, seed {seed}, {minutes:.0f} minutes; {where}.",
-        f"The model is a cut of SmolLM2-135M with its real weights, tests/attacks/models.py. {faults} faults.",
+        f"`make attacks`: {tally.rounds} rounds in random order, seed {seed}, {minutes:.0f} minutes.",
+        f"{where}. The model is a cut of SmolLM2-135M with its real weights. {faults} faults.",
         "Every attack was refused in every round and every good candidate accepted in every round."
         if not tally.faults
         else "See the faults that the command prints.",

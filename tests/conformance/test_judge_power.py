@@ -23,8 +23,8 @@ def test_the_same_code_is_not_accepted_on_a_simulated_clock(policy: str, noise: 
 
 
 @pytest.mark.parametrize("final", [False, True], ids=["search", "confirmation"])
-def test_a_true_gain_of_two_percent_is_found_by_the_patient_policy(final: bool) -> None:
-    assert statuses("patient", "3 %", power.GAIN, 20, final=final).count("passed") >= 19
+def test_a_true_gain_of_two_percent_is_found_by_the_default_policy(final: bool) -> None:
+    assert statuses("default", "3 %", power.GAIN, 20, final=final).count("passed") >= 19
 
 
 def test_the_same_code_is_not_accepted_beside_a_load() -> None:

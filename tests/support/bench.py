@@ -98,8 +98,7 @@ class Bench:
             Policy(
                 numerics="bit_exact" if policy == "bit_exact" else "tolerance",
                 allow_precision_change=policy == "precision",
-                pairs_fast=24,
-                pairs_slow=30,
+                patience_s=4.0,
                 decode_steps=4,
             ),
         )
