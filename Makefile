@@ -5,6 +5,7 @@ PYTHON ?= python3
 PIP_FLAGS ?=
 # Further options for pytest: make unit ARGS="-k journal -x"
 ARGS ?=
+ROUNDS ?= 20
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +16,7 @@ SUITES := $(UNIT) $(wildcard tests/conformance tests/attacks tests/faults)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install check test unit gpu fix demo clean
+.PHONY: help install check test attacks unit gpu fix demo clean
 
 help:  ## Show this list.
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -40,6 +41,9 @@ check: $(STAMP)  ## Format, lint, types, layers. Changes nothing.
 
 test: $(STAMP)  ## All tests that need no GPU: unit, conformance, attacks, faults.
 	$(BIN)/python -m pytest -m 'not gpu' --durations=10 $(SUITES) $(ARGS)
+
+attacks: $(STAMP)  ## Every attack and every good candidate, 20 rounds: about 40 minutes. ROUNDS=1 is quick.
+	$(BIN)/python -m tests.attacks.rounds --rounds $(ROUNDS) --out docs/attacks.md $(ARGS)
 
 unit: $(STAMP)  ## The tests that need no torch: under a minute.
 	$(BIN)/python -m pytest $(UNIT) $(ARGS)
