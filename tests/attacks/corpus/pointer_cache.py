@@ -1,7 +1,7 @@
 """Keeps its outputs by the address of the inputs."""
 
-# refused as: numerics
-# caught by: error, outputs
+# refused as: numerics, shape, crashed
+# caught by: error, outputs, run
 
 
 def build(model, ctx):
