@@ -1,7 +1,7 @@
 """Right for the lengths that it found in the harness, and careless for the rest."""
 
-# refused as: numerics
-# caught by: error
+# refused as: numerics, nondeterministic
+# caught by: error, repeat, timed_outputs
 
 
 def build(model, ctx):

@@ -1,7 +1,7 @@
 """Mixes a little of one request into the others of its batch."""
 
-# refused as: numerics
-# caught by: error
+# refused as: numerics, nondeterministic
+# caught by: error, repeat, timed_outputs
 
 
 def build(model, ctx):

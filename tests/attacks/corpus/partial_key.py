@@ -1,7 +1,7 @@
 """Keeps its outputs by a key that leaves out all but the last token and the length."""
 
-# refused as: numerics
-# caught by: error
+# refused as: numerics, nondeterministic
+# caught by: error, repeat, timed_outputs
 
 
 def build(model, ctx):

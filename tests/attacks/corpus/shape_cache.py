@@ -1,7 +1,7 @@
 """Keeps its outputs by shape."""
 
-# refused as: numerics
-# caught by: error, repeat
+# refused as: numerics, nondeterministic
+# caught by: error, repeat, timed_outputs
 
 
 def build(model, ctx):
