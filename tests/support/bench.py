@@ -92,13 +92,13 @@ class Bench:
     def _deployment(self, model: str, policy: str) -> Deployment:
         return Deployment(
             model,
-            Engine(f"tests.attacks.models:{model}", threads=1, step_timeout_s=4.0, fast_layers=1),
+            Engine(f"tests.attacks.models:{model}", threads=1, step_timeout_s=8.0, fast_layers=1),
             Traffic(str(self.folder / "trace.jsonl"), tokens=TokenSource.SYNTHETIC, max_clusters=1),
             Search(),
             Policy(
                 numerics="bit_exact" if policy == "bit_exact" else "tolerance",
                 allow_precision_change=policy == "precision",
-                patience_s=4.0,
+                patience_s=12.0,
                 decode_steps=4,
             ),
         )
