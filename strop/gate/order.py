@@ -56,9 +56,7 @@ _SLOW = (Tier.SLOW,)
 CHECKS: tuple[Gate, ...] = (
     Gate("isolation", When.FIRST, isolation.demand, "every isolation layer holds, or the code is trusted"),
     Gate("admission", When.FIRST, admission.demand, "files, manifest and build() are well-formed"),
-    Gate(
-        "outputs", When.ANSWERED, outputs.demand, "shapes and dtypes are the baseline's, all numbers finite"
-    ),
+    Gate("outputs", When.ANSWERED, outputs.demand, "shapes, dtypes are the baseline's, numbers finite"),
     Gate("inputs", When.ANSWERED, intact.inputs, "the inputs are what they were"),
     Gate("late_write", When.ANSWERED, intact.outputs, "the outputs are the same 50 ms later"),
     Gate("bit_exact", When.ANSWERED, quality.bit_exact, "the baseline's bits, where the policy says so"),
@@ -70,9 +68,7 @@ CHECKS: tuple[Gate, ...] = (
     Gate("perplexity", When.SAT, quality.perplexity, "the text as likely as before"),
     Gate("speed", When.TIMED, speed.demand, "a gain proven by interleaved pairs, no cluster slower"),
     Gate("physics", When.TIMED, physics.demand, "no step faster than its roofline floor", _SLOW),
-    Gate(
-        "timed_outputs", When.TIMED, timed_outputs.demand, "what was timed, computed again elsewhere", _SLOW
-    ),
+    Gate("timed_outputs", When.TIMED, timed_outputs.demand, "what was timed, computed elsewhere", _SLOW),
     Gate("fair_baseline", When.TIMED, fair_baseline.demand, "the baseline as fast as elsewhere", _SLOW),
     Gate("restore", When.LAST, restore.demand, "without it the baseline's bits are back"),
 )
