@@ -1,0 +1,6 @@
+"""Runs its code on import, and has nothing to build."""
+
+# refused as: not_admitted
+# caught by: admission
+
+FORWARDS = {}
