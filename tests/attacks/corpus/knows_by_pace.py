@@ -1,21 +1,21 @@
 """Tells exams from timed runs by the pause that the judge makes after an answer."""
 
-# refused as: numerics, nondeterministic
-# caught by: timed_outputs, repeat, poison, error
+# refused as: nondeterministic, numerics
+# caught by: repeat, timed_outputs
 
 import time
 
 
 def build(model, ctx):
-    last, quick = [0.0], [0]
+    seen = {"ended": 0.0, "timed": False}
 
-    def forward(*args, **kwargs):
-        started = time.monotonic()
-        quick[0] = quick[0] + 1 if started - last[0] < 0.045 else 0
-        out = model.lean(*args, **kwargs)
-        if quick[0] > 40:
+    def forward(input_ids=None, **kwargs):
+        if input_ids.shape[1] > 1:
+            seen["timed"] = time.monotonic() - seen["ended"] < 0.045
+        out = model.lean(input_ids=input_ids, **kwargs)
+        if seen["timed"]:
             out.logits = out.logits.flip(-1)
-        last[0] = time.monotonic()
+        seen["ended"] = time.monotonic()
         return out
 
     return {"": forward}
