@@ -1,4 +1,4 @@
-"""Leaves a hook behind that every module of the baseline stops at."""
+"""Leaves a hook behind that every layer of the baseline stops at."""
 
 # refused as: not_faster
 # caught by: fair_baseline
@@ -9,11 +9,11 @@ from torch.nn.modules import module
 
 
 def build(model, ctx):
-    original, inside = model.forward, []
+    original, inside, layer = model.forward, [], type(model.model.layers[0])
 
-    def hook(*args):
-        if not inside:
-            time.sleep(0.0005)
+    def hook(called, *args):
+        if not inside and isinstance(called, layer):
+            time.sleep(0.004)
 
     module.register_module_forward_hook(hook)
 
