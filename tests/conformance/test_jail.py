@@ -80,7 +80,10 @@ def test_every_layer_holds_and_is_named(engine: ProcessEngine) -> None:
         "os.fork()",
         "os.posix_spawn('/bin/true', ['true'], {})",
         "import socket; socket.socket()",
-        "import socket; socket.socket(socket.AF_UNIX)",
+        "import socket; socket.socket(socket.AF_INET6)",
+        "import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)",
+        "import socket; socket.socket(socket.AF_UNIX).connect('/run/docker.sock')",
+        "open('/proc/sys/kernel/core_pattern', 'w')",
         "import time; time.clock_settime(time.CLOCK_REALTIME, 0)",
         "os.setuid(0)",
         "os.chroot('/')",
@@ -99,6 +102,7 @@ def test_it_may_not(engine: ProcessEngine, code: str) -> None:
         "OSError",
         "AssertionError",
         "ProcessLookupError",
+        "FileNotFoundError",  # a socket that is outside its root
     )
 
 
