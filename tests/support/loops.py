@@ -49,7 +49,9 @@ def deployment(folder: Path, **engine: object) -> Deployment:
         engine=Engine(**settings),  # type: ignore[arg-type]
         traffic=Traffic(trace=str(trace), tokens=TokenSource.SYNTHETIC, max_clusters=2),
         search=Search(budget_s=60.0),
-        policy=Policy(positions=400, pairs_fast=10, pairs_slow=14, pairs_final=24, decode_steps=3),
+        policy=Policy(
+            positions=400, pairs_fast=10, pairs_slow=14, pairs_final=24, patience_s=2.0, decode_steps=3
+        ),
     )
 
 
