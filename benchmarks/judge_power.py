@@ -1,6 +1,6 @@
 """How often the judge is wrong about speed: it must not accept the same code, and find a 2 % gain.
 
-    python benchmarks/judge_power.py [--quick] [--part simulated|real|workers] [--out FILE]
+    python benchmarks/judge_power.py [--quick] [--part simulated|same|planted|workers] [--out FILE]
 
 Run it in the repository's folder. Every comparison goes through `Judge.race` and the judge's own
 checks of what was timed: simulated ones behind a fake engine with a clock of its own, real ones in
@@ -50,6 +50,7 @@ from strop.measure.step import Bench
 from strop.turn import Turn
 
 GAIN = 0.02
+PARTS = "all", "simulated", "same", "planted", "workers"
 RESULT = Path("benchmarks/results/judge-power-cpu.json")
 PATIENT = config.Policy()
 POLICIES = {"default": PATIENT}
@@ -288,11 +289,11 @@ def gain_of(logs: list[float]) -> dict[str, float]:
     return {"gain": math.expm1(float(middle.mean())), "error": error, "pairs": len(logs)}
 
 
-def calibrate(progress: Progress, quick: bool) -> tuple[int, list[dict[str, float]]]:
+def calibrate(progress: Progress) -> tuple[int, list[dict[str, float]]]:
     """Find how much waste is 2 % of the model's time; return it with every attempt's figures."""
     task = progress.add_task("calibrating the planted gain", total=None)
     waste, tried = 40, []
-    for rounds in () if quick else (1000, 2000, 4000):
+    for rounds in (1000, 2000, 4000):
         with engine(waste, PATIENT) as judge:
             measured = gain_of(long_run(judge, rounds))
         tried.append({"waste": waste, **measured})
@@ -302,27 +303,26 @@ def calibrate(progress: Progress, quick: bool) -> tuple[int, list[dict[str, floa
     return waste, tried
 
 
-def real(progress: Progress, waste: int, quick: bool) -> list[dict[str, Any]]:
-    """Same code under a load, then the planted gain: search, and confirmation of what it found."""
-    same, planted = (2, 0) if quick else (50, 20)
-    policy = config.Policy(numerics="bit_exact", pairs_slow=12) if quick else PATIENT
-    rows = []
-    for gain, source, count in ((0.0, SAME, same), (GAIN, QUICK, planted)):
-        task = progress.add_task(f"real engine, gain {gain:.0%}", total=count)
-        searched, confirmed = [], []
-        with load(gain == 0.0), engine(waste, policy) as judge:
-            for number in range(count):
-                candidate = named(source, number)
-                searched.append(compare(judge, candidate, final=False))
-                if searched[-1].status == "passed":
-                    confirmed.append(compare(judge, candidate, final=True))
-                progress.advance(task)
-        progress.remove_task(task)
-        row = {"part": "real", "policy": "default", "noise": "as it is" if gain else "a load"}
-        row = {**row, "gain": gain, "clusters": 1}
-        rows.append({**row, "stage": "search", "outcomes": searched})
-        rows.append({**row, "stage": "confirmation", "outcomes": confirmed})
-    return rows
+def real(progress: Progress, part: str, waste: int, quick: bool) -> list[dict[str, Any]]:
+    """Same code under a load, or the planted gain: search, and confirmation of what it found."""
+    gain, source, count = (0.0, SAME, 2 if quick else 50) if part == "same" else (GAIN, QUICK, 20)
+    policy = config.Policy(numerics="bit_exact", pairs_slow=12, patience_s=5.0) if quick else PATIENT
+    task = progress.add_task(f"real engine, {part}", total=count)
+    searched, confirmed = [], []
+    with load(part == "same"), engine(waste, policy) as judge:
+        for number in range(count):
+            candidate = named(source, number)
+            searched.append(compare(judge, candidate, final=False))
+            if searched[-1].status == "passed":
+                confirmed.append(compare(judge, candidate, final=True))
+            progress.advance(task)
+    progress.remove_task(task)
+    row = {"part": part, "policy": "default", "noise": "as it is" if gain else "a load"}
+    row = {**row, "gain": gain, "clusters": 1}
+    return [
+        {**row, "stage": "search", "outcomes": searched},
+        {**row, "stage": "confirmation", "outcomes": confirmed},
+    ]
 
 
 def workers(progress: Progress, model: str, threads: int, count: int, pairs: int) -> dict[str, Any]:
@@ -397,7 +397,7 @@ def main() -> None:
     """Measure, print the tables, and write the raw outcomes."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="a few of each; writes nothing unless --out")
-    parser.add_argument("--part", choices=("all", "simulated", "real", "workers"), default="all")
+    parser.add_argument("--part", choices=PARTS, default="all")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
@@ -406,9 +406,11 @@ def main() -> None:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         if args.part in ("all", "simulated"):
             rows += simulations(progress, args.quick)
-        if args.part in ("all", "real"):
-            waste, tried = calibrate(progress, args.quick)
-            rows += real(progress, waste, args.quick)
+        if args.part in ("all", "same"):
+            rows += real(progress, "same", 0, args.quick)
+        if args.part in ("all", "planted") and not args.quick:
+            waste, tried = calibrate(progress)
+            rows += real(progress, "planted", waste, args.quick)
         if args.part in ("all", "workers") and not args.quick:
             spreads.append(workers(progress, "tests.support.models:tiny_llama", 1, 10, 60))
             spreads.append(workers(progress, "smollm2", 0, 10, 12))

@@ -101,9 +101,10 @@ class Policy:
     pairs_final: int = 60
     """Rounds of the fast and the slow tier, and pairs of the final judgement, that are always
     affordable; a round is a pair of every cluster. It ends earlier once decided."""
-    rounds_most: int = 300
     patience_s: float = 60.0
-    """Undecided, it goes on for so many rounds, or so long; the fast tier a third as long."""
+    """Undecided, it goes on for so long; the fast tier a third as long."""
+    rounds_most: int = 5000
+    """More rounds than these tell nothing new, however short they are."""
     repeats: int = 20
     """How often the final exam asks one question again to find races; a search, a quarter of it."""
     decode_steps: int = 16

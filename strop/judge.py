@@ -152,7 +152,7 @@ class Judge:
         bench = Bench(turn.engine, case.tier, turn.draw(case.held_out), policy.decode_steps)
         bench.warm_up(version, workload.clusters, case.rng)
         patience_s = policy.patience_s / (3 if case.tier is Tier.FAST else 1)
-        least, until = rounds if case.held_out else _LEAST_ROUNDS, time.monotonic() + patience_s
+        look, until = rounds if case.held_out else _LEAST_ROUNDS, time.monotonic() + patience_s
 
         def race(slots: list[pairing.Slot], clean: Collection[pairing.Slot]) -> list[Timed]:
             clusters = [workload.cluster(slot.cluster) for slot in slots]
@@ -171,10 +171,12 @@ class Judge:
             # One pair a round tells whether the baseline is as fast where no candidate ran.
             case.runs += race(slots, [case.rng.choice(slots)] if case.tier is Tier.SLOW else [])
             self.listen.tier(case.tier, count, max(count, rounds))
-            if count >= least and not speed.keep_going(_pairs(case.runs), workload, policy):
-                break
             if count >= rounds and time.monotonic() > until:
                 break
+            if count >= look:
+                if not speed.keep_going(_pairs(case.runs), workload, policy):
+                    break
+                look = count + max(1, count // 20)  # a look goes over every pair so far
         case.decision = speed.decide(_pairs(case.runs), workload, case.policy)
         record.measured[case.tier] = turn.measurement(case.tier, case.decision, bench, case.runs)
 

@@ -28,7 +28,7 @@ def test_a_true_gain_of_two_percent_is_found_by_the_default_policy(final: bool) 
 
 
 def test_the_same_code_is_not_accepted_beside_a_load() -> None:
-    policy = power.config.Policy(numerics="bit_exact", pairs_slow=16)
+    policy = power.config.Policy(numerics="bit_exact", pairs_slow=16, patience_s=5.0)
     with power.load(True), power.engine(0, policy) as judge:
         found = [power.compare(judge, power.named(power.SAME, n), final=False) for n in range(2)]
     assert [one.status == "passed" for one in found] == [False, False]

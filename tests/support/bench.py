@@ -99,6 +99,7 @@ class Bench:
                 numerics="bit_exact" if policy == "bit_exact" else "tolerance",
                 allow_precision_change=policy == "precision",
                 patience_s=12.0,
+                rounds_most=300,
                 decode_steps=4,
             ),
         )
