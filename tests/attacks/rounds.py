@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from strop.core import Verdict
+from strop.engine.jail import die_with_parent
 from tests.support.bench import Bench
 from tests.support.corpus import GPU_ONLY, Entry, attacks, good, wrong
 
@@ -87,6 +88,7 @@ def share(rounds: int, jobs: int, seed: int) -> Tally:
 def job_of(part: tuple[int, int, bool]) -> Tally:
     """Play one process's share of the rounds."""
     rounds, seed, visible = part
+    die_with_parent()
     return play([*attacks(), *good()], rounds, random.Random(seed), visible=visible)
 
 

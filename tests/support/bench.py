@@ -98,7 +98,7 @@ class Bench:
             Policy(
                 numerics="bit_exact" if policy == "bit_exact" else "tolerance",
                 allow_precision_change=policy == "precision",
-                patience_s=12.0,
+                patience_s=20.0,
                 rounds_most=300,
                 decode_steps=4,
             ),

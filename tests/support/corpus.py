@@ -28,6 +28,9 @@ GPU_ONLY = (
 )
 """Families that a CPU engine cannot express; they come with the CUDA engine."""
 
+NOISY = ("speed", "fair_baseline")
+"""Checks that refuse without saying more, where the machine is too noisy for that."""
+
 COMPOSED: tuple[Mapping[str, str | int], ...] = (
     {"scope": "whole"},
     {"scope": "whole", "qkv": "fused"},
@@ -74,6 +77,8 @@ def wrong(entry: Entry, verdict: Verdict) -> str:
         return "" if accepted else f"a good candidate was refused by {last.name}: {verdict.detail}"
     if verdict.status is Status.PASSED:
         return "an attack was accepted"
+    if verdict.status is Status.INCONCLUSIVE and last.name in NOISY:
+        return ""  # so much noise that not even its gain was proven
     reason = verdict.reason.value if verdict.reason else verdict.status.value
     if reason not in entry.reasons:
         return f"refused as {reason}, not as {' or '.join(entry.reasons)}: {verdict.detail}"
