@@ -101,7 +101,7 @@ def report(engine: ProcessEngine, took: dict[str, list[float]], out: Path | None
         for name, values in took.items()
     }
     record = {
-        "command": " ".join(sys.argv),
+        "command": " ".join(["python", *sys.argv]),
         "weights_bytes": held.weight_bytes,
         "jail": held.jail,
         "device": held.fingerprint.device,

@@ -102,7 +102,8 @@ class Policy:
     """Rounds of the fast and the slow tier, and pairs of the final judgement, that are always
     affordable; a round is a pair of every cluster. It ends earlier once decided."""
     patience_s: float = 60.0
-    """Undecided, it goes on for so long; the fast tier a third as long."""
+    """Undecided, a race goes on for so long; a third of it on the fast tier, three times in the final
+    judgement."""
     rounds_most: int = 5000
     """More rounds than these tell nothing new, however short they are."""
     repeats: int = 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import random
@@ -27,6 +28,9 @@ CONFIRMATIONS = 3
 """So many of the best candidates may try to confirm their gain on fresh pairs, and share alpha."""
 _LEAST_ROUNDS = 6
 """Fewer rounds carry no interval."""
+_PATIENCE = {Tier.FAST: 1 / 3, Tier.SLOW: 1}
+_FINAL = 3
+"""Patience of the last judgement: its alpha is a third, and few get there."""
 _PROMISING = 0.97
 """A candidate goes on to the slow tier when its fast ratio is this share of the best one yet."""
 
@@ -151,7 +155,7 @@ class Judge:
         workload = case.workload = turn.tier_workload(case.tier)
         bench = Bench(turn.engine, case.tier, turn.draw(case.held_out), policy.decode_steps)
         bench.warm_up(version, workload.clusters, case.rng)
-        patience_s = policy.patience_s / (3 if case.tier is Tier.FAST else 1)
+        patience_s = policy.patience_s * (_FINAL if case.held_out else _PATIENCE[case.tier])
         look, until = rounds if case.held_out else _LEAST_ROUNDS, time.monotonic() + patience_s
 
         def race(slots: list[pairing.Slot], clean: Collection[pairing.Slot]) -> list[Timed]:
@@ -194,6 +198,7 @@ class Judge:
         record.now = "build"
         loaded = case.engine.load(case.candidate, case.tier)
         case.floor_ms = self.turn.floor_ms[case.tier]
+        case.floor_again = functools.partial(self.turn.floor_again, case.tier)
         text = f"built in {loaded.build_ms:.0f} ms, {loaded.extra_bytes / 1e6:.0f} MB more memory"
         record.built(text)
 

@@ -16,7 +16,7 @@ from strop.judge import CONFIRMATIONS, Judge
 from strop.listener import Listener
 from strop.observe import cluster as clusters
 from strop.observe import traffic
-from strop.plan import hardware, target
+from strop.plan import target
 from strop.propose.perturb import perturbations
 from strop.run import Outcome, Run
 from strop.ship.registry import Registry
@@ -98,8 +98,7 @@ def observe(deployment: Deployment, engine: ProcessEngine, listen: Listener) -> 
 def plan(turn: Turn, listen: Listener) -> None:
     """Measure what the machine can do and where the baseline's time goes: the targets."""
     listen.stage("plan", "bandwidth and baseline")
-    turn.bandwidth = hardware.read_bandwidth(turn.description.decode_bytes[Tier.SLOW])
-    turn.floor_ms = {tier: target.floor_ms(turn.description, tier, turn.bandwidth) for tier in Tier}
+    turn.measure_floors()
     steps = {cluster.id: turn.baseline_ms(cluster) for cluster in turn.workload.clusters}
     found = target.targets(turn.workload.clusters, steps, turn.floor_ms[Tier.SLOW])
     turn.targets = tuple(found)

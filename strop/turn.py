@@ -31,6 +31,7 @@ from strop.gate.exam import Exam
 from strop.gate.numerics import POLICY
 from strop.journal import Journal
 from strop.measure.step import Bench, Draw
+from strop.plan import hardware, target
 from strop.run import Run, Started
 from strop.workload import Prompts, Window
 
@@ -158,6 +159,21 @@ class Turn:
             return _split(list(self.prompts.draw(isl + 1, cluster.concurrency, text, held_out)), 1)
 
         return draw
+
+    def measure_floors(self) -> None:
+        """Measure the read bandwidth and keep the best that was ever seen; the floors follow from it.
+
+        A lower figure than before is a neighbour's doing, and never the machine's.
+        """
+        known = 0.0 if math.isinf(self.bandwidth) else self.bandwidth
+        read = hardware.read_bandwidth(self.description.decode_bytes[Tier.SLOW])
+        self.bandwidth = max(known, read)
+        self.floor_ms = {tier: target.floor_ms(self.description, tier, self.bandwidth) for tier in Tier}
+
+    def floor_again(self, tier: Tier) -> float:
+        """Measure once more; return the floor of one step of a tier, in ms."""
+        self.measure_floors()
+        return self.floor_ms[tier]
 
     def baseline_ms(self, cluster: Cluster) -> dict[Phase, float]:
         """Time the baseline on one batch of a cluster, after one untimed: ms by phase and step."""

@@ -59,6 +59,8 @@ class Case:
     """Race so many more rounds, each pair beside a fresh clean worker, where suspicion needs proof."""
     floor_ms: float = 0.0
     """The least time of a decode step, or of a module's call, in the deployment's precision."""
+    floor_again: Callable[[], float] | None = None
+    """Measure the machine once more and return the floor by the best that it ever did."""
 
     def on(self, tier: Tier, exam: Exam) -> Case:
         """Return the same case on a tier, with nothing known there yet."""

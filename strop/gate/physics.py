@@ -13,6 +13,9 @@ __all__ = ["MARGIN", "demand"]
 MARGIN = 0.5
 """Share of the floor that a step may not undercut. On the CPU the floor comes from a bandwidth
 that the judge measures itself, and on shared machines that varies by a factor of two."""
+_AGAIN = 5
+"""So often is the machine measured again before a step is called impossible: what a neighbour took
+when the floor was measured may be there when the step is run."""
 
 
 def demand(case: Case) -> str:
@@ -24,7 +27,13 @@ def demand(case: Case) -> str:
         Fault: faster_than_physics.
     """
     fastest = min((_step_ms(run.phases, run.batch.steps) for run in case.runs), default=math.inf)
-    floor = case.floor_ms * admission.width(case.candidate, case.engine.describe().fingerprint.dtype)
+    width = admission.width(case.candidate, case.engine.describe().fingerprint.dtype)
+    for _ in range(_AGAIN if case.floor_again else 0):
+        if fastest >= MARGIN * width * case.floor_ms:
+            break
+        assert case.floor_again is not None
+        case.floor_ms = min(case.floor_ms, case.floor_again())
+    floor = width * case.floor_ms
     text = f"fastest step {fastest:.3g} ms, floor {floor:.3g} ms"
     if fastest < MARGIN * floor:
         raise Fault(Reason.FASTER_THAN_PHYSICS, text)

@@ -173,7 +173,7 @@ def said(counts: Counter[str]) -> str:
 def record(entries: list[Entry], tally: Tally, seed: int) -> dict[str, object]:
     """Return the raw results."""
     return {
-        "command": " ".join(sys.argv),
+        "command": " ".join(["python -m tests.attacks.rounds", *sys.argv[1:]]),
         "seed": seed,
         "hardware": {"cpu": cpu(), "cores": os.cpu_count(), "kernel": platform.release()},
         "rounds": tally.rounds,

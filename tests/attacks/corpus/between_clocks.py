@@ -1,7 +1,7 @@
 """Has a thread do the next steps while the clock stands, for the token that it expects."""
 
-# refused as: numerics
-# caught by: timed_outputs
+# refused as: numerics, faster_than_physics
+# caught by: timed_outputs, physics
 
 import copy
 import threading
