@@ -3,6 +3,8 @@
 Nothing gets in, nothing good is kept out, nothing is left behind.
 
     python -m tests.attacks.rounds [--rounds 20] [--jobs 2] [--seed N] [--out FILE] [--json FILE]
+
+With `--read FILE` nothing is run: the raw file of an earlier run is held against the corpus as it is.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from strop.core import Verdict
 from strop.engine.jail import die_with_parent
 from tests.support.bench import Bench
-from tests.support.corpus import GPU_ONLY, Entry, attacks, good, wrong
+from tests.support.corpus import GPU_ONLY, Entry, Seen, attacks, good, wrong
 
 MOST_GROWTH = 64 << 20
 """Bytes that the judge or an owner may grow by over all rounds but the first."""
@@ -38,8 +40,11 @@ MOST_GROWTH = 64 << 20
 class Tally:
     """What came of all rounds."""
 
-    verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
+    verdicts: dict[str, list[Seen]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    """Wrong verdicts."""
+    left: list[str] = field(default_factory=list)
+    """What was left behind."""
     rounds: int = 0
     seconds: float = 0.0
     growth: dict[str, int] = field(default_factory=dict)
@@ -53,14 +58,19 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--read", type=Path)
     args = parser.parse_args()
     entries = [*attacks(), *good()]
-    tally = share(args.rounds, args.jobs, args.seed)
-    text = table(entries, tally, args.seed)
+    if args.read:
+        raw = json.loads(args.read.read_text(encoding="utf-8"))
+    else:
+        raw = record(share(args.rounds, args.jobs, args.seed), args.seed)
+    if args.json:
+        args.json.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+    tally = read(entries, raw)
+    text = table(entries, tally, raw)
     if args.out:
         args.out.write_text(text, encoding="utf-8")
-    if args.json:
-        args.json.write_text(json.dumps(record(entries, tally, args.seed), indent=1) + "\n", encoding="utf-8")
     print(text)
     for fault in tally.faults:
         print(f"FAULT {fault}", file=sys.stderr)
@@ -78,6 +88,7 @@ def share(rounds: int, jobs: int, seed: int) -> Tally:
         for name, verdicts in tally.verdicts.items():
             whole.verdicts.setdefault(name, []).extend(verdicts)
         whole.faults += tally.faults
+        whole.left += tally.left
         whole.rounds += tally.rounds
         whole.seconds = max(whole.seconds, tally.seconds)
         for name, grown in tally.growth.items():
@@ -103,15 +114,14 @@ def play(entries: list[Entry], rounds: int, rng: random.Random, *, visible: bool
         for number in range(rounds):
             for entry in rng.sample(entries, len(entries)):
                 progress.update(task, description=f"round {number + 1}: {entry.name}", advance=1)
-                verdict = bench.judge(entry)
-                tally.verdicts.setdefault(entry.name, []).append(verdict)
-                if fault := wrong(entry, verdict):
-                    tally.faults.append(f"round {number + 1}, {entry.name}: {fault}")
-                    progress.console.print(tally.faults[-1], style="red", markup=False)
+                seen = Seen.of(bench.judge(entry))
+                tally.verdicts.setdefault(entry.name, []).append(seen)
+                if fault := wrong(entry, seen):
+                    progress.console.print(f"{entry.name}: {fault}", style="red", markup=False)
             after = bench.state()
             before, memory = before or after, memory or bench.memory()
             changed = {name: (before.get(name), value) for name, value in after.items()}
-            tally.faults += [
+            tally.left += [
                 f"round {number + 1} left {name}: {old} before, {new} after"
                 for name, (old, new) in changed.items()
                 if old != new
@@ -119,21 +129,32 @@ def play(entries: list[Entry], rounds: int, rng: random.Random, *, visible: bool
             tally.rounds += 1
             tally.seconds = time.monotonic() - started
         tally.growth = {name: now - memory[name] for name, now in bench.memory().items()}
-    tally.faults += [
+    tally.left += [
         f"{name} grew by {grown} bytes" for name, grown in tally.growth.items() if grown > MOST_GROWTH
     ]
     return tally
 
 
-def table(entries: list[Entry], tally: Tally, seed: int) -> str:
+def read(entries: list[Entry], raw: dict[str, Any]) -> Tally:
+    """Hold the raw results of a run against what the corpus expects."""
+    verdicts = {name: [Seen(**seen) for seen in found] for name, found in raw["verdicts"].items()}
+    tally = Tally(verdicts, left=list(raw["left"]), rounds=raw["rounds"], seconds=raw["seconds"])
+    for entry in entries:
+        for seen in verdicts[entry.name]:
+            if fault := wrong(entry, seen):
+                tally.faults.append(f"{entry.name}: {fault}")
+    tally.faults += tally.left
+    return tally
+
+
+def table(entries: list[Entry], tally: Tally, raw: dict[str, Any]) -> str:
     """Return the page for docs/."""
-    where = f"{cpu()}, {os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
     minutes, faults = tally.seconds / 60, len(tally.faults)
     lines = [
         "# Attacks",
         "",
-        f"`make attacks`: {tally.rounds} rounds in random order, seed {seed}, {minutes:.0f} minutes.",
-        f"{where}. The model is a cut of SmolLM2-135M with its real weights. {faults} faults.",
+        f"`make attacks`: {tally.rounds} rounds in random order, seed {raw['seed']}, {minutes:.0f} minutes.",
+        f"{raw['where']}. The model is a cut of SmolLM2-135M with its real weights. {faults} faults.",
         "Every attack was refused in every round and every good candidate accepted in every round."
         if not tally.faults
         else "See the faults that the command prints.",
@@ -145,8 +166,8 @@ def table(entries: list[Entry], tally: Tally, seed: int) -> str:
     for entry in entries:
         if entry.reasons:
             found = tally.verdicts[entry.name]
-            reasons = Counter(v.reason.value if v.reason else v.status.value for v in found)
-            checks = Counter(v.checks[-1].name for v in found)
+            reasons = Counter(v.reason for v in found)
+            checks = Counter(v.last for v in found)
             took = statistics.median(v.seconds for v in found)
             only = " (nothing else would)" if entry.only else ""
             cells = (entry.name, entry.what, said(reasons), said(checks) + only, f"{took:.1f} s")
@@ -156,9 +177,9 @@ def table(entries: list[Entry], tally: Tally, seed: int) -> str:
     for entry in entries:
         if not entry.reasons:
             found = tally.verdicts[entry.name]
-            ratios = [v.slow.overall.ratio for v in found if v.slow]
+            ratios = [v.ratio for v in found if v.ratio]
             span = f"{min(ratios):.2f}x to {max(ratios):.2f}x" if ratios else "not measured"
-            accepted = sum(v.status.value == "passed" for v in found)
+            accepted = sum(v.status == "passed" for v in found)
             lines.append(f"| {entry.name} | {entry.what} | {accepted} of {len(found)} | {span} |")
     return "\n".join(lines) + "\n"
 
@@ -170,30 +191,18 @@ def said(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}x" for name, count in counts.most_common())
 
 
-def record(entries: list[Entry], tally: Tally, seed: int) -> dict[str, object]:
+def record(tally: Tally, seed: int) -> dict[str, Any]:
     """Return the raw results."""
+    where = f"{cpu()}, {os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
     return {
         "command": " ".join(["python -m tests.attacks.rounds", *sys.argv[1:]]),
         "seed": seed,
-        "hardware": {"cpu": cpu(), "cores": os.cpu_count(), "kernel": platform.release()},
+        "where": where,
         "rounds": tally.rounds,
         "seconds": tally.seconds,
-        "faults": tally.faults,
+        "left": tally.left,
         "growth_bytes": tally.growth,
-        "verdicts": {
-            entry.name: [
-                {
-                    "status": v.status.value,
-                    "reason": v.reason and v.reason.value,
-                    "last": v.checks[-1].name,
-                    "seconds": round(v.seconds, 3),
-                    "ratio": v.slow.overall.ratio if v.slow else None,
-                    "jail": len(v.jail),
-                }
-                for v in tally.verdicts[entry.name]
-            ]
-            for entry in entries
-        },
+        "verdicts": {name: [asdict(seen) for seen in found] for name, found in tally.verdicts.items()},
     }
 
 

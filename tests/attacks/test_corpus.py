@@ -9,7 +9,7 @@ import pytest
 from strop.core import Reason, Status
 from strop.gate.order import CHECKS
 from tests.support.bench import Bench
-from tests.support.corpus import Entry, attacks, good, wrong
+from tests.support.corpus import Entry, Seen, attacks, good, wrong
 
 ATTACKS, GOOD = attacks(), good()
 ONLY = {entry.checks[0]: entry for entry in ATTACKS if entry.only}
@@ -30,12 +30,12 @@ def name(entry: Entry) -> str:
 
 @pytest.mark.parametrize("entry", ATTACKS, ids=name)
 def test_an_attack_is_refused_by_the_check_that_is_there_for_it(bench: Bench, entry: Entry) -> None:
-    assert wrong(entry, bench.judge(entry)) == ""
+    assert wrong(entry, Seen.of(bench.judge(entry))) == ""
 
 
 @pytest.mark.parametrize("entry", GOOD, ids=name)
 def test_a_good_candidate_passes(bench: Bench, entry: Entry) -> None:
-    assert wrong(entry, bench.judge(entry)) == ""
+    assert wrong(entry, Seen.of(bench.judge(entry))) == ""
 
 
 def test_the_corpus_is_large_enough() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from strop.core import Candidate, Status, Verdict
 from strop.propose.compose import compose
 
-__all__ = ["GPU_ONLY", "Entry", "attacks", "good", "wrong"]
+__all__ = ["GPU_ONLY", "Entry", "Seen", "attacks", "good", "wrong"]
 
 ATTACKS = Path(__file__).parents[1] / "attacks"
 
@@ -69,21 +69,47 @@ class Entry:
     only: bool = False
 
 
-def wrong(entry: Entry, verdict: Verdict) -> str:
-    """Say what is wrong with a verdict on an entry; "" when it is as it should be."""
-    last = verdict.checks[-1]
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is kept of a verdict."""
+
+    status: str
+    reason: str
+    """The status where there is no other."""
+    last: str
+    """The check that it ended at."""
+    detail: str
+    seconds: float
+    ratio: float | None
+    jail: int
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Seen:
+        """Take from a verdict what the tables need."""
+        return cls(
+            status=verdict.status.value,
+            reason=verdict.reason.value if verdict.reason else verdict.status.value,
+            last=verdict.checks[-1].name,
+            detail=verdict.detail,
+            seconds=round(verdict.seconds, 3),
+            ratio=verdict.slow.overall.ratio if verdict.slow else None,
+            jail=len(verdict.jail),
+        )
+
+
+def wrong(entry: Entry, seen: Seen) -> str:
+    """Say what is wrong with how an entry was judged; "" when it is as it should be."""
     if not entry.reasons:
-        accepted = verdict.status is Status.PASSED
-        return "" if accepted else f"a good candidate was refused by {last.name}: {verdict.detail}"
-    if verdict.status is Status.PASSED:
+        accepted = seen.status == Status.PASSED.value
+        return "" if accepted else f"a good candidate was refused by {seen.last}: {seen.detail}"
+    if seen.status == Status.PASSED.value:
         return "an attack was accepted"
-    if verdict.status is Status.INCONCLUSIVE and last.name in NOISY:
+    if seen.status == Status.INCONCLUSIVE.value and seen.last in NOISY:
         return ""  # so much noise that not even its gain was proven
-    reason = verdict.reason.value if verdict.reason else verdict.status.value
-    if reason not in entry.reasons:
-        return f"refused as {reason}, not as {' or '.join(entry.reasons)}: {verdict.detail}"
-    if last.passed or last.name not in entry.checks:
-        return f"caught by {last.name}, not by {' or '.join(entry.checks)}: {verdict.detail}"
+    if seen.reason not in entry.reasons:
+        return f"refused as {seen.reason}, not as {' or '.join(entry.reasons)}: {seen.detail}"
+    if seen.last not in entry.checks:
+        return f"caught by {seen.last}, not by {' or '.join(entry.checks)}: {seen.detail}"
     return ""
 
 
