@@ -4,6 +4,7 @@ Nothing gets in, nothing good is kept out, nothing is left behind.
 
     python -m tests.attacks.rounds [--rounds 20] [--jobs 2] [--seed N] [--out FILE] [--json FILE]
 
+With `--json FILE` each finished round is kept in FILE.rounds, and a run that was stopped goes on from there.
 With `--read FILE` nothing is run: the raw file of an earlier run is held against the corpus as it is.
 """
 
@@ -37,6 +38,28 @@ MOST_GROWTH = 64 << 20
 
 
 @dataclass
+class Round:
+    """What came of one round of one process."""
+
+    verdicts: dict[str, Seen]
+    left: list[str]
+    """What was left behind since the process's first round."""
+    seconds: float
+    growth: dict[str, int]
+    """Bytes that the judge and the owners hold more than after the process's first round."""
+
+    def line(self) -> str:
+        """Return the round as one line of JSON."""
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def of(cls, line: str) -> Round:
+        """Read one line of JSON."""
+        raw = json.loads(line)
+        return cls(**{**raw, "verdicts": {name: Seen(**seen) for name, seen in raw["verdicts"].items()}})
+
+
+@dataclass
 class Tally:
     """What came of all rounds."""
 
@@ -64,9 +87,13 @@ def main() -> int:
     if args.read:
         raw = json.loads(args.read.read_text(encoding="utf-8"))
     else:
-        raw = record(share(args.rounds, args.jobs, args.seed), args.seed)
-    if args.json:
-        args.json.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder:
+            kept = args.json.with_suffix(".rounds") if args.json else Path(folder, "attacks.rounds")
+            share(args.rounds, args.jobs, args.seed, kept)
+            raw = record(total(rounds_in(kept), args.jobs), args.seed)
+            if args.json:
+                args.json.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+            kept.unlink()
     tally = read(entries, raw)
     text = table(entries, tally, raw)
     if args.out:
@@ -77,62 +104,73 @@ def main() -> int:
     return 1 if tally.faults else 0
 
 
-def share(rounds: int, jobs: int, seed: int) -> Tally:
-    """Play the rounds in so many processes side by side, each with engines of its own."""
-    parts = [(rounds // jobs + (job < rounds % jobs), seed + job, job == 0) for job in range(jobs)]
+def share(rounds: int, jobs: int, seed: int, kept: Path) -> None:
+    """Play what is missing in so many processes side by side, each with engines of its own."""
+    done = len(rounds_in(kept))
+    missing = max(rounds - done, 0)
+    if done:
+        print(f"{kept} holds {done} rounds: {missing} to go", file=sys.stderr)
+    parts = [
+        (missing // jobs + (job < missing % jobs), seed + done + job, job == 0, kept) for job in range(jobs)
+    ]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        tallies = list(pool.map(job_of, parts))
-    whole = Tally()
-    for tally in tallies:
-        for name, verdicts in tally.verdicts.items():
-            whole.verdicts.setdefault(name, []).extend(verdicts)
-        whole.faults += tally.faults
-        whole.left += tally.left
-        whole.rounds += tally.rounds
-        whole.seconds = max(whole.seconds, tally.seconds)
-        for name, grown in tally.growth.items():
+        list(pool.map(job_of, parts))
+
+
+def rounds_in(kept: Path) -> list[Round]:
+    """Read the rounds that are finished."""
+    if not kept.exists():
+        return []
+    return [Round.of(line) for line in kept.read_text(encoding="utf-8").splitlines()]
+
+
+def total(rounds: list[Round], jobs: int) -> Tally:
+    """Add up the rounds of all processes."""
+    whole = Tally(rounds=len(rounds), seconds=sum(one.seconds for one in rounds) / jobs)
+    for one in rounds:
+        for name, seen in one.verdicts.items():
+            whole.verdicts.setdefault(name, []).append(seen)
+        whole.left += one.left
+        for name, grown in one.growth.items():
             whole.growth[name] = max(grown, whole.growth.get(name, 0))
+    whole.left += [
+        f"{name} grew by {grown} bytes" for name, grown in whole.growth.items() if grown > MOST_GROWTH
+    ]
     return whole
 
 
-def job_of(part: tuple[int, int, bool]) -> Tally:
+def job_of(part: tuple[int, int, bool, Path]) -> None:
     """Play one process's share of the rounds."""
-    rounds, seed, visible = part
+    rounds, seed, visible, kept = part
     die_with_parent()
-    return play([*attacks(), *good()], rounds, random.Random(seed), visible=visible)
+    play([*attacks(), *good()], rounds, random.Random(seed), kept, visible=visible)
 
 
-def play(entries: list[Entry], rounds: int, rng: random.Random, *, visible: bool) -> Tally:
-    """Judge everything `rounds` times and look for what is left after each round."""
-    tally, started = Tally(), time.monotonic()
+def play(entries: list[Entry], rounds: int, rng: random.Random, kept: Path, *, visible: bool) -> None:
+    """Judge everything `rounds` times, look for what is left after each round, and keep each round."""
     progress = Progress(console=Console(stderr=True), disable=not visible)
     with tempfile.TemporaryDirectory() as folder, Bench(Path(folder)) as bench, progress:
         task = progress.add_task("attacks", total=rounds * len(entries))
         before: dict[str, object] = {}
         memory: dict[str, int] = {}
         for number in range(rounds):
+            verdicts, started = {}, time.monotonic()
             for entry in rng.sample(entries, len(entries)):
                 progress.update(task, description=f"round {number + 1}: {entry.name}", advance=1)
-                seen = Seen.of(bench.judge(entry))
-                tally.verdicts.setdefault(entry.name, []).append(seen)
+                verdicts[entry.name] = seen = Seen.of(bench.judge(entry))
                 if fault := wrong(entry, seen):
                     progress.console.print(f"{entry.name}: {fault}", style="red", markup=False)
-            after = bench.state()
-            before, memory = before or after, memory or bench.memory()
-            changed = {name: (before.get(name), value) for name, value in after.items()}
-            tally.left += [
-                f"round {number + 1} left {name}: {old} before, {new} after"
-                for name, (old, new) in changed.items()
-                if old != new
+            after, held = bench.state(), bench.memory()
+            before, memory = before or after, memory or held
+            left = [
+                f"round {number + 1} left {name}: {before.get(name)} before, {new} after"
+                for name, new in after.items()
+                if before.get(name) != new
             ]
-            tally.rounds += 1
-            tally.seconds = time.monotonic() - started
-        tally.growth = {name: now - memory[name] for name, now in bench.memory().items()}
-    tally.left += [
-        f"{name} grew by {grown} bytes" for name, grown in tally.growth.items() if grown > MOST_GROWTH
-    ]
-    return tally
+            growth = {name: now - memory[name] for name, now in held.items()}
+            with kept.open("a", encoding="utf-8") as file:
+                file.write(Round(verdicts, left, time.monotonic() - started, growth).line())
 
 
 def read(entries: list[Entry], raw: dict[str, Any]) -> Tally:
