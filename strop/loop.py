@@ -8,8 +8,7 @@ from typing import Protocol
 
 from strop.config import Deployment
 from strop.core import Candidate, Param, Proposal, Status, Tier, Trial, Verdict, Version
-from strop.engine.client import ProcessEngine
-from strop.engine.contract import Kind
+from strop.engine.contract import Engine, Kind
 from strop.engine.start import start
 from strop.journal import Journal
 from strop.judge import CONFIRMATIONS, Judge
@@ -82,7 +81,7 @@ def verify(deployment: Deployment, candidate: Candidate, quick: bool, listen: Li
         return found
 
 
-def observe(deployment: Deployment, engine: ProcessEngine, listen: Listener) -> Turn:
+def observe(deployment: Deployment, engine: Engine, listen: Listener) -> Turn:
     """Read the traffic, cluster it, and get real text to cut its prompts from."""
     listen.stage("observe", deployment.traffic.trace)
     held = engine.describe()

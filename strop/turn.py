@@ -22,8 +22,7 @@ from strop.core import (
     Tier,
     Workload,
 )
-from strop.engine.client import ProcessEngine
-from strop.engine.contract import Batch, Description, Kind, Role, Timed
+from strop.engine.contract import Batch, Description, Engine, Kind, Role, Timed
 from strop.gate import speed
 from strop.gate.calibrate import Moved, bounds, moved
 from strop.gate.evidence import SpeedDecision
@@ -54,7 +53,7 @@ class Turn:
     """Holds; does not decide. `loop` fills it stage by stage."""
 
     deployment: Deployment
-    engine: ProcessEngine
+    engine: Engine
     workload: Workload
     prompts: Prompts | None
     left_out: int = 0

@@ -40,6 +40,9 @@ VERBS = {
     "sample",
     "restore",
     "health",
+    "replace",
+    "revive",
+    "jail",
     "close",
 }
 ROOT = Path(__file__).parents[1]

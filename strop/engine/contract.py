@@ -1,4 +1,4 @@
-"""The seam every engine stands behind: eight verbs, and the records that cross it.
+"""The seam every engine stands behind: its verbs, and the records that cross it.
 
 All verbs are called from the judge's process. Only output bytes come back, and every time is
 taken by the judge's own clock around an exchange, so nothing an engine says about itself counts.
@@ -213,6 +213,16 @@ class Engine(Protocol):
 
     def health(self) -> bool:
         """Run a checked forward pass; True when its bits are the known ones."""
+
+    @property
+    def jail(self) -> tuple[str, ...]:
+        """Names of the isolation layers that hold around candidates."""
+
+    def replace(self, role: Role) -> float:
+        """Give a role a fresh worker that no candidate has touched; return how long it took, in ms."""
+
+    def revive(self) -> None:
+        """Start the engine anew after `EngineGone`; the weights are loaded again."""
 
     def sample(self, seed: int) -> Batch:
         """Draw inputs for a module from the deployment's generator; a causal LM has none."""
