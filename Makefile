@@ -42,7 +42,7 @@ check: $(STAMP)  ## Format, lint, types, layers. Changes nothing.
 test: $(STAMP)  ## All tests that need no GPU: unit, conformance, attacks, faults.
 	$(BIN)/python -m pytest -m 'not gpu' --durations=10 $(SUITES) $(ARGS)
 
-attacks: $(STAMP)  ## Every attack and every good candidate, 20 rounds: about 40 minutes. ROUNDS=1 is quick.
+attacks: $(STAMP)  ## Every attack and every good candidate, 20 rounds: about 90 minutes. ROUNDS=1 is quick.
 	$(BIN)/python -m tests.attacks.rounds --rounds $(ROUNDS) --out docs/attacks.md $(ARGS)
 
 unit: $(STAMP)  ## The tests that need no torch: under a minute.
