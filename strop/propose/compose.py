@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from pathlib import PurePosixPath
 
 from strop.core import BASELINE_ID, Candidate, StropError
 from strop.propose.rewrites import space
 from strop.propose.rewrites.space import Option, Value
 
-__all__ = ["compose", "compose_flags", "read"]
+__all__ = ["compose", "compose_flags", "compose_vllm", "read"]
 
 _NO_ARGUMENTS = ("scope", "threads")
 _KEPT = ("norm", "mlp")
@@ -35,13 +36,6 @@ def build(model: nn.Module, ctx: Any) -> Mapping[str, Callable[..., Any]]:
 {arguments}    )
 '''
 
-_MANIFEST = """author = {author}
-parent = {parent}
-precision = {precision}
-threads = {threads}
-description = {description}
-"""
-
 
 def compose(options: Mapping[str, Value], author: str, parent: str = BASELINE_ID) -> Candidate:
     """Make a rewrite; `space.SPACE` has the options. Those left out take their neutral choice.
@@ -55,14 +49,14 @@ def compose(options: Mapping[str, Value], author: str, parent: str = BASELINE_ID
         files += option.files.get(chosen[option.name], ())
     if chosen["scope"] == "whole":
         arguments = {o.name: chosen[o.name] for o in _used(chosen) if o.name not in _NO_ARGUMENTS}
-        return _candidate("llama", arguments, files, chosen, author, parent)
+        return _candidate("llama", arguments, files, _threads(chosen), author, parent)
     arguments = {
         option.name: "keep" if option.name in _KEPT and _is_neutral(option, chosen) else value
         for option in _used(chosen)
         if option.name not in _NO_ARGUMENTS
         for value in (chosen[option.name],)
     }
-    return _candidate("modules", arguments, files, chosen, author, parent)
+    return _candidate("modules", arguments, files, _threads(chosen), author, parent)
 
 
 def compose_flags(options: Mapping[str, Value], author: str, parent: str = BASELINE_ID) -> Candidate:
@@ -73,7 +67,33 @@ def compose_flags(options: Mapping[str, Value], author: str, parent: str = BASEL
     """
     chosen = _checked(space.FLAGS, options)
     arguments = {name: value for name, value in chosen.items() if name not in _NO_ARGUMENTS}
-    return _candidate("flags", arguments, space.FLAG_FILES, chosen, author, parent)
+    return _candidate("flags", arguments, space.FLAG_FILES, _threads(chosen), author, parent)
+
+
+def compose_vllm(options: Mapping[str, Value], author: str, parent: str = BASELINE_ID) -> Candidate:
+    """Make a rewrite of a Llama on vLLM's layers; `space.VLLM` has the options.
+
+    Raises:
+        StropError: an unknown option, or a choice that it does not have.
+    """
+    chosen = _checked(space.VLLM, options)
+    used = [option for option in space.VLLM if _counts(option.name, chosen)]
+    files = list(space.VLLM_FILES)
+    for option in used:
+        files += option.files.get(chosen[option.name], ())
+    arguments = {option.name: chosen[option.name] for option in used if option.name != "phase"}
+    settings: dict[str, Value] = {"phase": "decode"} if chosen["phase"] == "decode" else {}
+    return _candidate("decoder", arguments, files, settings, author, parent)
+
+
+def _counts(name: str, chosen: Mapping[str, Value]) -> bool:
+    """Whether an option of `space.VLLM` changes anything beside the others."""
+    fused = chosen["mlp"] == "fused"
+    if name == "gate_up":
+        return not fused
+    if name == "gate_up_tile" and fused:
+        return True
+    return not name.endswith("_tile") or chosen[name.removesuffix("_tile")] == "triton"
 
 
 def _used(chosen: Mapping[str, Value]) -> list[Option]:
@@ -87,25 +107,31 @@ def _is_neutral(option: Option, chosen: Mapping[str, Value]) -> bool:
     return chosen[option.name] == option.choices[0]
 
 
+def _threads(chosen: Mapping[str, Value]) -> Mapping[str, Value]:
+    return {"threads": chosen["threads"]}
+
+
 def _candidate(
     source: str,
     arguments: Mapping[str, Value],
     files: Sequence[str],
-    chosen: Mapping[str, Value],
+    settings: Mapping[str, Value],
     author: str,
     parent: str,
 ) -> Candidate:
-    texts = {name: read(name) for name in dict.fromkeys(files)}
+    """Gather the files side by side; `settings` are further entries of the manifest."""
+    texts = {PurePosixPath(name).name: read(name) for name in dict.fromkeys(files)}
     description = f"{source}: " + ", ".join(f"{name} {value}" for name, value in arguments.items())
     lines = "".join(f"        {name}={_quoted(value)},\n" for name, value in arguments.items())
     texts["forward.py"] = _FORWARD.format(description=description, source=source, arguments=lines)
-    texts["manifest.toml"] = _MANIFEST.format(
-        author=_quoted(author),
-        parent=_quoted(parent),
-        precision=_quoted(_precision(arguments)),
-        threads=chosen["threads"],
-        description=_quoted(description),
-    )
+    manifest: dict[str, Value] = {
+        "author": author,
+        "parent": parent,
+        "precision": _precision(arguments),
+        **settings,
+        "description": description,
+    }
+    texts["manifest.toml"] = "".join(f"{key} = {_quoted(value)}\n" for key, value in manifest.items())
     return Candidate(texts, author, parent)
 
 
@@ -136,5 +162,5 @@ def _quoted(value: Value) -> str:
 
 
 def read(name: str) -> str:
-    """Return the source of a rewrite by its file name."""
+    """Return the source of a rewrite by its path under rewrites."""
     return resources.files("strop.propose.rewrites").joinpath(name).read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from itertools import chain
 import pytest
 
 from strop.core import Candidate, StropError
-from strop.propose.compose import compose, compose_flags
+from strop.propose.compose import compose, compose_flags, compose_vllm
 from strop.propose.rewrites import space
 from strop.propose.rewrites.space import Option, Value
 
@@ -23,6 +23,9 @@ EVERY_CHOICE = [
     if option.name != "scope"
     for choice in option.choices
 ]
+
+
+EVERY_VLLM_CHOICE = [{option.name: choice} for option in space.VLLM for choice in option.choices]
 
 
 def manifest(candidate: Candidate) -> dict[str, object]:
@@ -140,8 +143,54 @@ def test_flags_are_candidates_too() -> None:
         compose_flags({"linear": "onednn"}, "a")
 
 
+@pytest.mark.parametrize("options", [*EVERY_VLLM_CHOICE, *space.VLLM_FIRST], ids=str)
+def test_a_candidate_for_vllm_carries_what_it_imports(options: Mapping[str, Value]) -> None:
+    files = compose_vllm(options, "search").files
+    sources = {name: text for name, text in files.items() if name.endswith(".py")}
+    needed = set(chain.from_iterable(map(imported, sources.values())))
+    asked = set(options.values())
+    used = {
+        "skinny.py": any(options.get(name) == "triton" for name in ("qkv", "o", "gate_up", "down"))
+        or "fused" in asked,
+        "fused_norm.py": options.get("norm") == "triton",
+    }
+    assert needed - {name for name, is_used in used.items() if not is_used} <= sources.keys()
+    assert ("skinny.py" in sources, "fused_norm.py" in sources) == tuple(used.values())
+    assert ("jit.py" in sources) == any(used.values())
+    assert not any("strop" in line for text in sources.values() for line in text.splitlines())
+
+
+def test_the_phase_of_a_candidate_for_vllm_is_in_its_manifest() -> None:
+    decode = compose_vllm({"down": "triton", "down_tile": "4x512"}, "me", "f" * 64)
+    assert manifest(decode) == {
+        "author": "me",
+        "parent": "f" * 64,
+        "precision": "same",
+        "phase": "decode",
+        "description": "decoder: qkv native, o native, gate_up native, down triton, down_tile 4x512, "
+        "norm native, mlp native, rotary native",
+    }
+    assert '        down_tile="4x512",\n' in decode.files["forward.py"]
+    both = compose_vllm({"down": "triton", "down_tile": "4x512", "phase": "all"}, "me", "f" * 64)
+    assert "phase" not in manifest(both)
+    assert "phase" not in both.files["forward.py"]
+    assert both.id != decode.id
+
+
+def test_tiles_count_where_their_kernel_is_used() -> None:
+    def same(one: Mapping[str, Value], other: Mapping[str, Value]) -> bool:
+        return compose_vllm(one, "a").id == compose_vllm(other, "a").id
+
+    assert same({"qkv": "torch"}, {"qkv": "torch", "qkv_tile": "4x512"})
+    assert not same({"qkv": "triton"}, {"qkv": "triton", "qkv_tile": "4x512"})
+    assert same({"mlp": "fused"}, {"mlp": "fused", "gate_up": "triton"})
+    assert not same({"mlp": "fused"}, {"mlp": "fused", "gate_up_tile": "4x512"})
+    with pytest.raises(StropError, match="option qkv_tile: one of 1x1024"):
+        compose_vllm({"qkv_tile": "3x7"}, "a")
+
+
 def test_every_option_says_what_it_means_and_offers_a_choice() -> None:
-    options: tuple[Option, ...] = (*space.SPACE, *space.FLAGS)
+    options: tuple[Option, ...] = (*space.SPACE, *space.FLAGS, *space.VLLM)
     for option in options:
         assert option.meaning
         assert len(option.choices) == len(set(option.choices)) > 1

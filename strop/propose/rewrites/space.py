@@ -15,6 +15,9 @@ __all__ = [
     "MODULE_OPTIONS",
     "SHARED_FILES",
     "SPACE",
+    "VLLM",
+    "VLLM_FILES",
+    "VLLM_FIRST",
     "Option",
     "Value",
     "choices",
@@ -115,6 +118,70 @@ FLAGS: tuple[Option, ...] = (
 )
 """No rewriting: the framework's own settings, searched with the same budget for comparison."""
 
+_TILES = ("1x1024", "1x2048", "2x1024", "2x2048", "4x512", "4x1024")
+_SKINNY = ("vllm/skinny.py", "vllm/jit.py")
+
+
+def _product(name: str, what: str) -> tuple[Option, Option]:
+    """Return the options of one product of a decoder layer: its kernel, and the kernel's tile."""
+    kinds = ("native", "torch", "triton")
+    meaning = f"{what}: vLLM's layer, F.linear, or a Triton kernel for at most 16 rows"
+    return (
+        Option(name, kinds, meaning, {"triton": _SKINNY}),
+        Option(f"{name}_tile", _TILES, f"rows by columns of a tile of that kernel for {name}"),
+    )
+
+
+VLLM: tuple[Option, ...] = (
+    *_product("qkv", "queries, keys and values"),
+    *_product("o", "attention's output"),
+    *_product("gate_up", "gate and up"),
+    *_product("down", "the MLP's output"),
+    Option(
+        "norm",
+        ("native", "ops", "triton"),
+        "RMSNorm with the residual: vLLM's module, its compiled kernel, or a Triton kernel",
+        {"triton": ("vllm/fused_norm.py", "vllm/jit.py")},
+    ),
+    Option(
+        "mlp",
+        ("native", "ops", "fused"),
+        "silu(gate) * up: vLLM's module, its compiled kernel, or in one Triton kernel with gate "
+        "and up, which then takes the place of gate_up",
+        {"fused": _SKINNY},
+    ),
+    Option("rotary", ("native", "ops"), "RoPE: vLLM's module or its compiled kernel"),
+    Option("phase", ("decode", "all"), "replace batches that only decode, or every batch"),
+)
+"""Rewrites of Llama's decoder layers as vLLM builds them. Tiles count where their kernel is used."""
+
+VLLM_FIRST: tuple[Mapping[str, Value], ...] = (
+    {"norm": "ops", "mlp": "ops", "rotary": "ops"},
+    {
+        "qkv": "triton",
+        "o": "triton",
+        "gate_up": "triton",
+        "down": "triton",
+        "norm": "ops",
+        "mlp": "ops",
+        "rotary": "ops",
+    },
+    {
+        "qkv": "triton",
+        "qkv_tile": "2x1024",
+        "o": "triton",
+        "o_tile": "1x2048",
+        "gate_up_tile": "1x2048",
+        "down": "triton",
+        "down_tile": "1x2048",
+        "norm": "triton",
+        "mlp": "fused",
+        "rotary": "ops",
+    },
+)
+"""Worth trying first: vLLM's own kernels only, other products, everything."""
+
+VLLM_FILES = ("vllm/decoder.py", "vllm/product.py", "vllm/norms.py")
 SHARED_FILES = ("linear.py", "mlp.py", "norm.py")
 FLAG_FILES = ("flags.py",)
 
