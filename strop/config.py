@@ -37,6 +37,10 @@ class Engine:
     load_timeout_s: float = 300.0
     build_timeout_s: float = 120.0
     step_timeout_s: float = 60.0
+    command: tuple[str, ...] = ()
+    """kind = "vllm": the launch command, as in ["vllm", "serve", "MODEL", "--port", "8001"]."""
+    records: str = ""
+    """kind = "vllm": a JSONL file to record served requests in; empty records none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +219,10 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return _choice(hint, value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if hint == tuple[str, ...]:
+        if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
+            raise StropError(f"{where}: a list of strings is expected, got {value!r}")
+        return tuple(value)
     if isinstance(hint, types.GenericAlias):
         hint = typing.get_origin(hint)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):

@@ -9,7 +9,7 @@ from pathlib import Path
 from strop.core import StropError
 from strop.dash.tables import Finding
 from strop.engine import jail
-from strop.engine.start import HOLDERS
+from strop.engine.start import KINDS
 from strop.journal import Journal
 
 __all__ = ["examine"]
@@ -18,7 +18,7 @@ __all__ = ["examine"]
 def examine(home: Path) -> list[Finding]:
     """Look at engines, compiler, GPU, isolation and the journal in `home`."""
     return [
-        Finding("engines", True, ", ".join(HOLDERS)),
+        Finding("engines", True, ", ".join(KINDS)),
         _package("torch", "pip install 'strop[torch]'"),
         _package("transformers", "pip install 'strop[torch]'"),
         _compiler(),

@@ -126,6 +126,17 @@ class Touched(msgspec.Struct, frozen=True, tag=True):
     """Say how many bytes of its private copy of the weights this worker has written to."""
 
 
+class Describe(msgspec.Struct, frozen=True, tag=True):
+    """Server: say what is held, as a `Report`. The first request of a session."""
+
+    fast_layers: int = 0
+    """K of the fast tier; 0 leaves it to the engine."""
+
+
+class Digest(msgspec.Struct, frozen=True, tag=True):
+    """Server: say what the weights' bytes add up to, as the text of a `Done`."""
+
+
 class Sample(msgspec.Struct, frozen=True, tag=True):
     """Owner: draw a module's inputs."""
 
@@ -178,7 +189,21 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     reason: Reason | None = None
 
 
-Request = Load | Activate | Prefill | Decode | Score | Reread | Drop | Touched | Sample | Fork | Reap
+Request = (
+    Load
+    | Activate
+    | Prefill
+    | Decode
+    | Score
+    | Reread
+    | Drop
+    | Touched
+    | Describe
+    | Digest
+    | Sample
+    | Fork
+    | Reap
+)
 Reply = Done | Arrays | Report | Progress | Failed
 
 _encoder = msgspec.msgpack.Encoder()

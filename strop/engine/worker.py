@@ -6,15 +6,12 @@ import os
 import signal
 import socket
 import tempfile
-import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from strop.core import Fault, Reason
 from strop.engine import builder, jail, wire
-from strop.engine.candidate_package import write_files
-from strop.engine.driver import Driver, Holder
-from strop.engine.poison import garbage_in_new_memory
+from strop.engine.driver import Holder
+from strop.engine.server import Server
 
 __all__ = ["run"]
 
@@ -29,7 +26,7 @@ def run(
     held += jail.enter(folder)
     jail.die_with_parent()  # a change of user clears it
     build = builder.attach(folder, held)
-    server = _Server(holder.driver(role, private), folder)
+    server = _WorkerServer(holder.driver(role, private), folder)
     builder.close_all_but({0, 1, 2, sock.fileno(), build})
     held += jail.seal(folder)
     channel = wire.Channel(sock)
@@ -60,50 +57,14 @@ def _live_in(folder: Path) -> None:
     os.environ["USER"] = os.environ["LOGNAME"] = "nobody"
 
 
-class _Server:
-    def __init__(self, driver: Driver, folder: Path) -> None:
-        self.driver = driver
-        self.folder = folder
-
-    def serve(self, channel: wire.Channel) -> None:
-        while True:
-            request, _ = channel.request()
-            try:
-                reply = self.answer(request)
-            except Fault as fault:
-                reply = wire.Failed(fault.detail, fault.reason)
-            except BaseException as error:
-                reply = _explain(request, error)
-            channel.send(reply)
+class _WorkerServer(Server):
+    """A server whose weights are sealed pages, so that it can say which of them it copied."""
 
     def answer(self, request: Any) -> wire.Reply:
-        driver = self.driver
-        match request:
-            case wire.Load():
-                return wire.Done(self._load(request))
-            case wire.Activate():
-                driver.activate(request.version, request.tier)
-                return wire.Done()
-            case wire.Prefill():
-                return _arrays(driver.prefill(wire.from_wire(request.batch)))
-            case wire.Decode():
-                return _arrays(driver.decode(request.steps, request.first))
-            case wire.Score():
-                with garbage_in_new_memory(request.poison):
-                    return _arrays(driver.score(wire.from_wire(request.batch), request.whole))
-            case wire.Reread():
-                return _arrays(driver.reread())
-            case wire.Drop():
-                driver.drop()
-                return wire.Done()
-            case wire.Touched():
-                return wire.Done(_touched_bytes())
-        raise TypeError(f"a worker does not answer {type(request).__name__}")
-
-    def _load(self, request: wire.Load) -> int:
-        folder = self.folder / f"{request.version[:16]}-{request.tier.value}"
-        write_files(folder, request.files)
-        return self.driver.load(folder, request.version, request.tier, request.precision)
+        """Answer one request; let through what the driver raises."""
+        if isinstance(request, wire.Touched):
+            return wire.Done(_touched_bytes())
+        return super().answer(request)
 
 
 def _touched_bytes() -> int:
@@ -116,27 +77,3 @@ def _touched_bytes() -> int:
             elif ours and line.startswith("Anonymous:"):
                 total, ours = total + 1024 * int(line.split()[1]), False
     return total
-
-
-def _arrays(arrays: list[Any]) -> wire.Arrays:
-    return wire.Arrays(tuple(map(wire.pack, arrays)))
-
-
-def _explain(request: Any, error: BaseException) -> wire.Failed:
-    """Name the fault: out of memory, a build that failed, or a step that raised."""
-    traceback.print_exception(error)
-    text = f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
-    if isinstance(error, MemoryError) or "allocate memory" in str(error).lower():
-        return wire.Failed(text, Reason.OOM)
-    if isinstance(request, wire.Load):
-        return wire.Failed(text + _place(error), Reason.LOAD_ERROR)
-    return wire.Failed(text + _place(error), Reason.CRASHED)
-
-
-def _place(error: BaseException) -> str:
-    """Say which line of the candidate raised, when one did."""
-    frames = traceback.extract_tb(error.__traceback__)
-    for frame in reversed(frames):
-        if "/candidates/" in frame.filename:
-            return f" ({Path(frame.filename).name}, line {frame.lineno})"
-    return ""

@@ -17,9 +17,9 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _REPORT = struct.Struct("=qB")
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that forked it dies."""
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(how: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when the one that forked it dies."""
+    prctl(_PR_SET_PDEATHSIG, how)
 
 
 def spawn(run: Callable[[list[str]], None]) -> int:
