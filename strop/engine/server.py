@@ -31,7 +31,9 @@ class Server:
         """
         while True:
             request, _ = channel.request()
-            channel.send(self.reply(request))
+            reply = self.reply(request)
+            # Looked up only now: the attack that replaces it has to stay as strong as it can be.
+            channel.send(reply)
 
     def reply(self, request: Any) -> wire.Reply:
         """Answer one request, whatever happens meanwhile."""
