@@ -90,9 +90,10 @@ class Bench:
         return self.judges[model, policy]
 
     def _deployment(self, model: str, policy: str) -> Deployment:
+        # Long enough that a machine which stalls for seconds is not taken for a candidate that hangs.
         return Deployment(
             model,
-            Engine(f"tests.attacks.models:{model}", threads=1, step_timeout_s=8.0, fast_layers=1),
+            Engine(f"tests.attacks.models:{model}", threads=1, step_timeout_s=20.0, fast_layers=1),
             Traffic(str(self.folder / "trace.jsonl"), tokens=TokenSource.SYNTHETIC, max_clusters=1),
             Search(),
             Policy(
