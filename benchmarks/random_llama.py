@@ -24,6 +24,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 4,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
+        "head_dim": 32,
         "max_position_embeddings": 512,
         "tie_word_embeddings": True,
         "initializer_range": 0.15,
