@@ -165,7 +165,8 @@ class Turn:
         A lower figure than before is a neighbour's doing, and never the machine's.
         """
         known = 0.0 if math.isinf(self.bandwidth) else self.bandwidth
-        read = hardware.read_bandwidth(self.description.decode_bytes[Tier.SLOW])
+        d = self.description
+        read = hardware.bandwidth(d.fingerprint.device, d.decode_bytes[Tier.SLOW])
         self.bandwidth = max(known, read)
         self.floor_ms = {tier: target.floor_ms(self.description, tier, self.bandwidth) for tier in Tier}
 

@@ -133,6 +133,10 @@ class Describe(msgspec.Struct, frozen=True, tag=True):
     """K of the fast tier; 0 leaves it to the engine."""
 
 
+class Keep(msgspec.Struct, frozen=True, tag=True):
+    """Server: let the active version serve when this session ends, instead of the baseline."""
+
+
 class Digest(msgspec.Struct, frozen=True, tag=True):
     """Server: say what the weights' bytes add up to, as the text of a `Done`."""
 
@@ -200,6 +204,7 @@ Request = (
     | Touched
     | Describe
     | Digest
+    | Keep
     | Sample
     | Fork
     | Reap

@@ -49,6 +49,8 @@ class VllmDriver:
         self.decode_only: set[tuple[str, Tier]] = set()
         self.active = (BASELINE_ID, Tier.SLOW)
         self.last: list[Array] = []
+        self.kept = self.active
+        """What serves once the session ends."""
 
     def load(self, folder: Path, version: str, tier: Tier, any_precision: bool) -> int:
         """See `Driver.load`. `phase = "decode"` in the manifest leaves the prefill to the baseline."""
@@ -73,6 +75,26 @@ class VllmDriver:
         self.decode_only.clear()
         self.last = []
         self.activate(BASELINE_ID, Tier.SLOW)
+        self.kept = self.active
+
+    def keep(self) -> None:
+        """Let the active version serve when the session ends, with every graph that vLLM has captured.
+
+        A version for decode steps serves by its graphs alone: whatever else runs, a prefill or
+        a batch that no graph fits, is the baseline's compiled code.
+        """
+        self._enter(Phase.DECODE)
+        self.graphs.capture_all()
+        self.kept = self.active
+
+    def leave(self) -> str:
+        """Hand the model back to the server; return the id of the version that serves."""
+        if self.kept[0] == BASELINE_ID:
+            self.drop()
+        else:
+            self.runner.forget()
+            self.activate(*self.kept)
+        return self.kept[0]
 
     def prefill(self, batch: Batch) -> list[Array]:
         """See `Driver.prefill`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from strop import config
-from strop.core import BASELINE_ID, EngineGone, Fault, Reason, StropError, Tier
+from strop.core import BASELINE_ID, Candidate, EngineGone, Fault, Reason, StropError, Tier
 from strop.engine import wire
 from strop.engine.client import ProcessEngine
 from strop.engine.contract import Batch, Description, Role, Scored, Timing
@@ -106,6 +106,18 @@ class VllmEngine(RemoteEngine):
             self._release()
             self._forget()
         return (time.perf_counter_ns() - started) / 1e6
+
+    def keep(self, candidate: Candidate) -> None:
+        """Serve requests with a candidate from now on, until the next session begins.
+
+        Raises:
+            Fault: it cannot be loaded or captured; the baseline serves.
+        """
+        self.load(candidate, Tier.SLOW)
+        self.activate(candidate.id, Tier.SLOW)
+        self._ask(Role.ACTIVE, wire.Keep(), self.settings.load_timeout_s)
+        self._release()
+        self._forget()
 
     def sample(self, seed: int) -> Batch:
         """A causal LM has no inputs of its own."""

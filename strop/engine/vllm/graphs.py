@@ -21,6 +21,9 @@ class Graphs(Protocol):
     def capture(self, size: int) -> None:
         """Capture the model as it is now for decode steps of so many requests, if it is not yet."""
 
+    def capture_all(self) -> None:
+        """Capture the model as it is now for decode steps of every size that vLLM has captured."""
+
     def drop(self) -> None:
         """Forget all but the baseline's, and show those."""
 
@@ -32,6 +35,9 @@ class NoGraphs:
         """Nothing to show."""
 
     def capture(self, size: int) -> None:
+        """Nothing to capture."""
+
+    def capture_all(self) -> None:
         """Nothing to capture."""
 
     def drop(self) -> None:
@@ -72,7 +78,22 @@ class V2Graphs:
         desc = manager.dispatch(size, size, 1, 0)
         if desc.cg_mode != CUDAGraphMode.FULL or desc in manager.graphs:
             return
-        wanted, manager._capture_descs = manager._capture_descs, {CUDAGraphMode.FULL: [desc]}
+        self._capture([desc])
+
+    def capture_all(self) -> None:
+        """Capture the model as it is now for decode steps of every size that vLLM has captured."""
+        from vllm.config.compilation import CUDAGraphMode
+
+        self._capture(self.manager._capture_descs.get(CUDAGraphMode.FULL, []))
+
+    def _capture(self, descs: list[Any]) -> None:
+        from vllm.config.compilation import CUDAGraphMode
+
+        manager = self.manager
+        missing = [desc for desc in descs if desc not in manager.graphs]
+        if not missing:
+            return
+        wanted, manager._capture_descs = manager._capture_descs, {CUDAGraphMode.FULL: missing}
         try:
             _unlocked(self.runner.capture_model)
         finally:

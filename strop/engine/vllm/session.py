@@ -28,7 +28,7 @@ def serve(worker: Any, path: str) -> str:
 
     With tensor parallelism the first rank alone talks to the judge, every rank answers every
     request, and the judge hears a failure when one of them fails.
-    However the session ends, the baseline is what is left.
+    However the session ends, what is left is the baseline, or the version that the judge kept.
     """
     ranks = _Ranks()
     with tempfile.TemporaryDirectory(prefix="strop-") as folder:
@@ -41,11 +41,10 @@ def serve(worker: Any, path: str) -> str:
                     with suppress(wire.Closed, wire.Deadline):
                         channel.send(reply)
         finally:
-            if server.driver is not None:
-                server.driver.drop()
+            live = server.driver.leave() if server.driver is not None else BASELINE_ID
             if channel is not None:
                 channel.close()
-    return BASELINE_ID
+    return live
 
 
 class _VllmServer(Server):
@@ -62,11 +61,15 @@ class _VllmServer(Server):
             if driver is None or request.fast_layers not in (0, driver.fast):
                 self.driver = VllmDriver(self.worker, request.fast_layers)
                 setattr(self.worker, _DRIVER, self.driver)
+            self.driver.drop()  # a version kept by the session before
             return wire.Report(msgspec.json.encode(describe(self.worker, self.driver)))
         if driver is None:
             raise RuntimeError("a session begins with Describe")
         if isinstance(request, wire.Digest):
             return wire.Done(text=driver.model.digest())
+        if isinstance(request, wire.Keep):
+            driver.keep()
+            return wire.Done()
         return super().answer(request)
 
 
