@@ -1,7 +1,7 @@
 """Candidates in a vLLM server that was started once, against restarting it for each.
 
-    python benchmarks/vllm_swaps.py --shape llama-3.2-1b --out FILE -- vllm serve {model} --dtype bfloat16
-    python benchmarks/vllm_swaps.py --shape llama-33b --candidates 12 --no-weights --out FILE -- vllm serve ...
+    python benchmarks/vllm_swaps.py --out FILE -- vllm serve {model} --dtype bfloat16
+    python benchmarks/vllm_swaps.py --shape llama-33b --no-weights --out FILE -- vllm serve {model} ...
 
 A random Llama of real scale is served by the command (`{model}` is its folder). Each candidate is
 loaded, checked on one question and timed in pairs with the user's own configuration, on the first

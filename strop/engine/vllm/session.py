@@ -41,7 +41,7 @@ def serve(worker: Any, path: str) -> str:
                     with suppress(wire.Closed, wire.Deadline):
                         channel.send(reply)
         finally:
-            live = server.driver.leave() if server.driver is not None else BASELINE_ID
+            live = server.leave()
             if channel is not None:
                 channel.close()
     return live
@@ -53,6 +53,11 @@ class _VllmServer(Server):
     def __init__(self, worker: Any, folder: Path) -> None:
         self.worker = worker
         super().__init__(getattr(worker, _DRIVER, None), folder)  # type: ignore[arg-type]
+
+    def leave(self) -> str:
+        """Hand the model back; return the id of the version that serves from now on."""
+        driver: VllmDriver | None = getattr(self.worker, _DRIVER, None)
+        return driver.leave() if driver else BASELINE_ID
 
     def answer(self, request: Any) -> wire.Reply:
         """Answer one request; let through what the driver raises."""
