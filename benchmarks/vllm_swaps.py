@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import platform
 import random
@@ -21,7 +22,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ from strop.core import (
     Workload,
 )
 from strop.dash.terminal import Quiet
-from strop.engine.contract import Batch, Role
+from strop.engine.contract import Batch, Role, Timed
 from strop.engine.vllm.engine import VllmEngine
 from strop.judge import Judge
 from strop.measure.pairing import rounds
@@ -81,8 +83,9 @@ class Study:
             "layers": [held.fast_layers, held.layers],
             "weight_bytes": held.weight_bytes,
         }
-        cluster = Cluster(0, args.isl, args.osl, 1.0, args.concurrency)
-        self.workload = Workload("random", "1", 1, (cluster,), TokenSource.SYNTHETIC)
+        share = 1.0 / len(args.levels)
+        clusters = (Cluster(i, args.isl, args.osl, share, level) for i, level in enumerate(args.levels))
+        self.workload = Workload("random", "1", 1, tuple(clusters), TokenSource.SYNTHETIC)
         deployment = config.Deployment(
             args.shape,
             self.settings,
@@ -98,19 +101,28 @@ class Study:
         self.found |= more
         self.out.write_text(json.dumps(self.found, indent=1) + "\n", encoding="utf-8")
 
+    def attempt(self, part: Callable[[], Any]) -> None:
+        """Run a part; its failure is written down and the next one runs."""
+        try:
+            part()
+        except Exception:
+            self.save(errors=[*self.found.get("errors", []), traceback.format_exc()])
+            self.engine.revive()
+
     # -- parts ------------------------------------------------------------------------------------
 
     def baseline(self) -> None:
         """Time the user's own configuration, the swap and the restore."""
-        batch = self.turn.draw(False)(self.workload.clusters[0], 1, 1)
-        batch = Batch(prompts=batch.prompts, steps=64, forced=batch.forced)
         times: dict[str, list[float]] = {}
-        for tier in Tier:
+        for tier, cluster in itertools.product(Tier, self.workload.clusters):
+            batch = self.turn.draw(False)(cluster, 1, 1)
+            batch = Batch(prompts=batch.prompts, steps=64, forced=batch.forced)
+            name = f"{tier.value} tier, concurrency {cluster.concurrency}"
             self.engine.activate(BASELINE_ID, tier)
             for _ in range(6):
                 timing = self.engine.measure(batch)
-                times.setdefault(f"{tier.value} prefill", []).append(timing.prefill_ns / 1e6)
-                times.setdefault(f"{tier.value} step", []).append(timing.decode_ns / 64e6)
+                times.setdefault(f"{name}, prefill", []).append(timing.prefill_ns / 1e6)
+                times.setdefault(f"{name}, step", []).append(timing.decode_ns / 64e6)
         self.save(baseline_ms={name: statistics.median(values[1:]) for name, values in times.items()})
 
     def trials(self, count: int) -> list[tuple[float, Candidate]]:
@@ -145,22 +157,28 @@ class Study:
         scored_s = time.monotonic() - captured
         bench = Bench(self.engine, tier, self.turn.draw(False), 32)
         rng = random.Random(7)
-        bench.warm_up(candidate.id, self.workload.clusters, rng)
+        workload = self.turn.tier_workload(tier)
+        bench.warm_up(candidate.id, workload.clusters, rng)
         runs = [
-            bench.run(candidate.id, self.workload.clusters[0], slot)
-            for (slot,) in rounds(self.workload, PAIRS[tier], rng)
+            bench.run(candidate.id, workload.cluster(slot.cluster), slot)
+            for slots in rounds(workload, PAIRS[tier], rng)
+            for slot in slots
         ]
-        ratio = {
-            phase.value: statistics.median(run.phases[phase][0] / run.phases[phase][1] for run in runs)
-            for phase in (Phase.PREFILL, Phase.DECODE)
-        }
-        whole = statistics.median(run.pair.baseline_ns / run.pair.candidate_ns for run in runs)
+        clusters = [
+            {
+                "concurrency": cluster.concurrency,
+                "request": ratio(run for run in runs if run.pair.cluster == cluster.id),
+                "decode": ratio((run for run in runs if run.pair.cluster == cluster.id), Phase.DECODE),
+            }
+            for cluster in workload.clusters
+        ]
         return {
             "load_ms": loaded_ms,
             "capture_and_score_s": scored_s,
             "swap_ms": statistics.median(bench.swap_ms),
-            "ratio": whole,
-            "phases": ratio,
+            "ratio": statistics.geometric_mean(row["request"] for row in clusters),
+            "decode": statistics.geometric_mean(row["decode"] for row in clusters),
+            "clusters": clusters,
             "seconds": time.monotonic() - started,
         }
 
@@ -172,8 +190,8 @@ class Study:
         slow_s = statistics.mean(row["slow"]["seconds"] for row in self.found["trials"] if "slow" in row)
         self.save(warm_restart_s=restart_s, restarting_trials_per_hour=3600 / (restart_s + slow_s))
 
-    def judged(self, candidate: Candidate) -> bool:
-        """Send a candidate through the whole judge; return whether it was confirmed."""
+    def judged(self, candidate: Candidate) -> None:
+        """Send a candidate through the whole judge."""
         self.turn.draw_final_questions()
         self.turn.measure_floors()
         judge = Judge(self.turn, Quiet())
@@ -181,7 +199,6 @@ class Study:
         if verdicts[0].status is Status.PASSED:
             verdicts.append(judge.confirm(candidate, trusted=True))
         self.save(judge=[told(verdict) for verdict in verdicts], judged=candidate.id[:12])
-        return verdicts[-1].status is Status.PASSED and len(verdicts) == 2
 
     def served(self, candidate: Candidate) -> None:
         """Ask the server through its API, the baseline and the candidate in turns."""
@@ -191,9 +208,8 @@ class Study:
                 if side == "candidate":
                     self.engine.keep(candidate)
                 else:
-                    self.engine.describe()
-                    self.engine._worker(Role.ACTIVE)
-                    self.engine._release()
+                    self.engine.activate(BASELINE_ID, Tier.SLOW)
+                    self.engine.replace(Role.ACTIVE)
                 for concurrency in self.args.levels:
                     row = asyncio.run(self._load(concurrency))
                     rows.append({"side": side, "concurrency": concurrency, **row})
@@ -237,6 +253,12 @@ class Study:
         }
 
 
+def ratio(runs: Iterable[Timed], phase: Phase | None = None) -> float:
+    """Return the median of baseline over candidate, of whole requests or of one phase."""
+    sides = [run.phases[phase] if phase else (run.pair.baseline_ns, run.pair.candidate_ns) for run in runs]
+    return statistics.median(b / c for b, c in sides)
+
+
 def distinct(count: int) -> list[tuple[Candidate, Mapping[str, Any]]]:
     """Return so many candidates: those worth trying first, then random draws from the space."""
     rng, found = random.Random(1), {}
@@ -267,7 +289,7 @@ def summary(trials: list[dict[str, Any]]) -> dict[str, Any]:
         name: _spearman([pick(r["fast"]) for r in whole], [pick(r["slow"]) for r in whole])
         for name, pick in {
             "request": lambda tier: tier["ratio"],
-            "decode": lambda tier: tier["phases"]["decode"],
+            "decode": lambda tier: tier["decode"],
         }.items()
     }
     return {
@@ -311,7 +333,6 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="where the weights are drawn")
     parser.add_argument("--isl", type=int, default=256)
     parser.add_argument("--osl", type=int, default=256)
-    parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--positions", type=int, default=2000)
     parser.add_argument("--levels", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--turns", type=int, default=2)
@@ -325,17 +346,16 @@ def main() -> None:
         random_llama.write(model, args.shape, device=args.device, weights=not args.no_weights)
         study = Study(args, str(model))
         with study.engine:
-            study.save()
             study.baseline()
             ranked = study.trials(args.candidates)
-            study.save()
             best = ranked[0][1]
-            study.served(best)
+            parts: list[Callable[[], Any]] = [lambda: study.served(best)]
             if not args.no_weights:
-                for _, candidate in ranked[:2]:
-                    if study.judged(candidate):
-                        break
-            study.restart()
+                parts.append(lambda: study.judged(best))
+            for part in (*parts, study.restart):
+                study.attempt(part)
+    if "errors" in study.found:
+        raise SystemExit("\n".join(study.found["errors"]))
 
 
 if __name__ == "__main__":
