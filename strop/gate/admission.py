@@ -19,10 +19,13 @@ MANIFEST_KEYS: dict[str, type] = {
     "target": str,
     "precision": str,
     "threads": int,
+    "phase": str,
     "description": str,
 }
 PRECISIONS = {"same": 0, "bf16": 16, "int8": 8, "fp8": 8, "int4": 4}
 """What a manifest may declare, and the bits of one weight then."""
+_PHASES = ("all", "decode")
+"""Steps that a version is for; an engine that can leaves the others to the baseline."""
 _BITS = {"float64": 64, "float32": 32, "bfloat16": 16, "float16": 16}
 _SUFFIXES = {".py", ".toml", ".cu", ".cuh", ".cpp", ".h", ".md"}
 _MAX_BYTES = 1 << 20
@@ -98,6 +101,8 @@ def _manifest(text: str) -> dict[str, Any]:
             _refuse(f"manifest.toml: {key} must be {kind.__name__}, not {value!r}")
     if manifest.get("precision", "same") not in PRECISIONS:
         _refuse(f"manifest.toml: precision must be one of {', '.join(PRECISIONS)}")
+    if manifest.get("phase", "all") not in _PHASES:
+        _refuse(f"manifest.toml: phase must be one of {', '.join(_PHASES)}")
     return manifest
 
 
