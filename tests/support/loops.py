@@ -50,7 +50,7 @@ def deployment(folder: Path, **engine: object) -> Deployment:
         traffic=Traffic(trace=str(trace), tokens=TokenSource.SYNTHETIC, max_clusters=2),
         search=Search(budget_s=60.0),
         policy=Policy(
-            positions=400, pairs_fast=10, pairs_slow=14, pairs_final=24, patience_s=2.0, decode_steps=3
+            positions=400, pairs_fast=10, pairs_slow=14, pairs_final=24, patience_s=10.0, decode_steps=3
         ),
     )
 

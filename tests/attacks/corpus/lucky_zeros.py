@@ -1,20 +1,19 @@
-"""Adds up in memory that it never cleared, where the kernel happens to give zeros."""
+"""Takes a flag in memory that it never cleared for unset, as it is while nobody has written there."""
 
-# refused as: numerics, nonfinite
-# caught by: poison, outputs
+# refused as: numerics
+# caught by: poison
 # only: yes
 
 import torch
 
-_MAPPED = 32 << 20  # floats: 128 MiB, more than malloc keeps back, so the kernel maps fresh pages each time
+_SET = 1e30
 
 
 def build(model, ctx):
     def forward(*args, **kwargs):
         out = model.lean(*args, **kwargs)
-        count = out.logits.numel()
-        total = torch.empty(max(_MAPPED, count))[:count].view(out.logits.shape)
-        out.logits = total.add_(out.logits)
+        flags = torch.empty(1 << 16)
+        out.logits = out.logits + (flags.amin() > _SET)
         return out
 
     return {"": forward}
